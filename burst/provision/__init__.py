@@ -1,0 +1,1 @@
+"""Getting machines and giving them back."""

@@ -1,0 +1,1 @@
+"""Running workers: the only place that imports ray and deepspeed, and torch with checkpointing."""
