@@ -1,27 +1,19 @@
-"""Every dollar has a row: what each node cost, by price interval and by what its time was good for.
-
-Exactness. What a leg has cost up to a moment is one exact fraction, rounded to a millionth of a
-dollar only when it is read. A part gets the difference of two such readings, so that the parts
-add up to the whole to the last digit, however finely time is cut.
-"""
+"""Every dollar has a row: what each node cost, by price and by what its time was good for."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
 
+from burst.cost.meter import Meter, total
 from burst.cost.moments import utc
 from burst.cost.quotes import Quote
 from burst.cost.timeline import Kind, Span
-
-HOUR = timedelta(hours=1)
-MICROSECOND = timedelta(microseconds=1)
 
 RowKind = Literal[Kind, "disk"]
 LegState = Literal["running", "stopped", "gone"]
@@ -112,29 +104,29 @@ class Row:
 
 
 def rows(
-    legs: Sequence[Leg],
-    spans: Sequence[Span],
+    legs: Iterable[Leg],
+    spans: Iterable[Span],
     until: datetime,
     *,
-    since: datetime | None = None,
+    cuts: Iterable[datetime] = (),
 ) -> tuple[Row, ...]:
-    """Return the rows of all legs up to a moment, from `since` on if given.
+    """Return the rows of all legs up to a moment; no row reaches across a cut.
 
     A leg that still runs costs what it would cost if it ended at `until`, its pool's billing unit
     and minimum included (at the last price): a last row of kind `idle`, noted "billed minimum".
     Rows are in order of the leg's start, node and time; the arguments' own order does not matter.
     """
-    ordered = sorted(legs, key=lambda leg: (leg.started_at, leg.node_id))
-    sorted_spans = sorted(spans, key=lambda span: span.start)
+    in_order = sorted(spans, key=lambda span: span.start)
+    where = sorted(utc(cut) for cut in cuts)
     found: list[Row] = []
-    for leg in ordered:
-        found += _leg_rows(leg, sorted_spans, utc(until), since and utc(since))
+    for leg in sorted(legs, key=lambda leg: (leg.started_at, leg.node_id)):
+        found += _leg_rows(leg, in_order, utc(until), where)
     return tuple(found)
 
 
-def spent(legs: Sequence[Leg], until: datetime) -> Decimal:
+def spent(legs: Iterable[Leg], until: datetime) -> Decimal:
     """Return what the legs cost up to a moment; it is the sum of their rows for any spans."""
-    return sum((row.usd for row in rows(legs, (), until)), Decimal(0))
+    return total(row.usd for row in rows(legs, (), until))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +139,17 @@ class _Charge:
     end: datetime
     usd: Decimal
     native: Decimal
-    note: str = ""
+    note: str
 
 
 def _leg_rows(
-    leg: Leg, spans: Sequence[Span], until: datetime, since: datetime | None
+    leg: Leg, spans: Sequence[Span], until: datetime, cuts: Sequence[datetime]
 ) -> Iterator[Row]:
-    groups: dict[tuple[datetime, Kind, str], list[_Charge]] = {}
-    for charge in _charges(leg, spans, until, () if since is None else (since,)):
-        if since is None or charge.start >= since:
-            groups.setdefault((charge.point.at, charge.kind, charge.note), []).append(charge)
+    groups: dict[tuple[object, ...], list[_Charge]] = {}
+    for charge in _charges(leg, spans, until, cuts):
+        between = bisect_right(cuts, charge.start)
+        key = (charge.point.at, charge.kind, charge.note, between)
+        groups.setdefault(key, []).append(charge)
     for charges in groups.values():
         yield _row(leg, charges)
 
@@ -181,10 +174,10 @@ def _row(leg: Leg, charges: Sequence[_Charge]) -> Row:
         start=charges[0].start,
         end=charges[-1].end,
         duration=sum((charge.end - charge.start for charge in charges), timedelta()),
-        usd=sum((charge.usd for charge in charges), Decimal(0)),
+        usd=total(charge.usd for charge in charges),
         usd_per_hour=quote.usd_per_hour,
         currency=quote.currency,
-        native=sum((charge.native for charge in charges), Decimal(0)),
+        native=total(charge.native for charge in charges),
         price_source=quote.source,
         priced_at=quote.observed_at,
         note="; ".join(note for note in notes if note),
@@ -201,39 +194,24 @@ def _charges(
     edges = {moment for span in spans for moment in (span.start, span.end)}
     edges |= {point.at for point in points} | set(cuts)
     moments = [start, *sorted(edge for edge in edges if start < edge < end), end]
-    meter = _Meter()
+    usd, native = Meter(), Meter()
+
+    def charge(
+        kind: Kind, begin: datetime, finish: datetime, paid: timedelta, note: str
+    ) -> _Charge:
+        point = _price_at(points, begin)
+        dollars = usd.run(point.quote.usd_per_hour, paid)
+        as_billed = native.run(point.quote.billed_per_hour, paid)
+        return _Charge(point, kind, begin, finish, dollars, as_billed, note)
+
     for begin, finish in pairwise(moments):
         if begin < finish:
-            point = _price_at(points, begin)
-            usd, native = meter.run(point.quote, finish - begin)
-            yield _Charge(point, _kind_at(spans, begin), begin, finish, usd, native)
-    point = _price_at(points, end)
-    extra = point.quote.billing.billed(end - start) - (end - start)
-    if extra > timedelta() and point.quote.usd_per_hour:
-        usd, native = meter.run(point.quote, extra)
-        note = f"billed minimum: {extra.total_seconds():g} s more, {point.quote.billing}"
-        yield _Charge(point, "idle", end, end, usd, native, note)
-
-
-class _Meter:
-    """Adds up a leg's cost as an exact fraction and reads it in millionths."""
-
-    def __init__(self) -> None:
-        self._usd = Fraction()
-        self._native = Fraction()
-
-    def run(self, quote: Quote, time: timedelta) -> tuple[Decimal, Decimal]:
-        """Go on for a while; return by how much the two readings grew."""
-        hours = Fraction(time // MICROSECOND, HOUR // MICROSECOND)
-        before = millionths(self._usd), millionths(self._native)
-        self._usd += Fraction(quote.usd_per_hour) * hours
-        self._native += Fraction(quote.billed_per_hour) * hours
-        return millionths(self._usd) - before[0], millionths(self._native) - before[1]
-
-
-def millionths(exact: Fraction) -> Decimal:
-    """Round to a millionth, halves to the even one."""
-    return Decimal(round(exact * 1_000_000)).scaleb(-6)
+            yield charge(_kind_at(spans, begin), begin, finish, finish - begin, "")
+    quote = _price_at(points, end).quote
+    extra = quote.billing.billed(end - start) - (end - start)
+    if extra > timedelta() and quote.usd_per_hour:
+        note = f"billed minimum: {extra.total_seconds():g} s more, {quote.billing}"
+        yield charge("idle", end, end, extra, note)
 
 
 def _price_order(point: PricePoint) -> tuple[object, ...]:

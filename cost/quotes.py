@@ -18,7 +18,7 @@ USD = "USD"
 class BillingRule:
     """How a pool bills a machine's time: whole units of `unit_s`, at least `minimum_s` a start."""
 
-    unit_s: int
+    unit_s: int  # 0: the time as it was
     minimum_s: int
     known: bool  # False: nobody said, so per second is assumed
 
@@ -26,9 +26,9 @@ class BillingRule:
         """Return the time that is paid for. A machine that never ran is not billed."""
         if used <= timedelta():
             return timedelta()
-        unit = timedelta(seconds=self.unit_s)
-        whole_units = -(-used // unit)
-        return max(whole_units * unit, timedelta(seconds=self.minimum_s))
+        if unit := timedelta(seconds=self.unit_s):
+            used = -(-used // unit) * unit
+        return max(used, timedelta(seconds=self.minimum_s))
 
     def __str__(self) -> str:
         if not self.known:
@@ -36,6 +36,7 @@ class BillingRule:
         return f"in units of {self.unit_s} s, at least {self.minimum_s} s"
 
 
+UNROUNDED = BillingRule(0, 0, known=True)  # own machines: nobody sends a bill
 PER_SECOND = BillingRule(1, 0, known=True)
 PER_SECOND_60 = BillingRule(1, 60, known=True)
 PER_MINUTE = BillingRule(60, 60, known=True)

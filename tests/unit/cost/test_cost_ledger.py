@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -19,6 +20,7 @@ from burst.cost.quotes import (
     PER_SECOND,
     PER_SECOND_60,
     RULE_UNKNOWN,
+    UNROUNDED,
     BillingRule,
     Quote,
 )
@@ -26,7 +28,7 @@ from burst.cost.timeline import Kind, Span
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ALL_KINDS: tuple[Kind, ...] = ("useful", "repeated", "restart", "checkpoint")
-RULES = (PER_SECOND, PER_SECOND_60, PER_MINUTE, PER_HOUR, RULE_UNKNOWN)
+RULES = (PER_SECOND, PER_SECOND_60, PER_MINUTE, PER_HOUR, RULE_UNKNOWN, UNROUNDED)
 
 
 def at(seconds: float) -> datetime:
@@ -63,7 +65,7 @@ def leg(
     )
 
 
-def total(found: tuple[Row, ...]) -> Decimal:
+def total(found: Iterable[Row]) -> Decimal:
     return sum((row.usd for row in found), Decimal(0))
 
 
@@ -165,9 +167,9 @@ def test_time_is_split_by_kind_and_what_is_left_is_idle() -> None:
     assert (useful.start, useful.end) == (at(100), at(300))
 
 
-def test_since_takes_only_what_came_after() -> None:
+def test_a_cut_splits_a_row_and_keeps_the_sum() -> None:
     one = leg(0, 7200, (0, "1.000001"))
-    late = rows([one], (), at(7200), since=at(3600))
+    late = tuple(row for row in rows([one], (), at(7200), cuts=[at(3600)]) if row.start >= at(3600))
     assert total(late) == spent([one], at(7200)) - spent([one], at(3600))
     assert late[0].start == at(3600)
 
