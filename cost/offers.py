@@ -1,0 +1,202 @@
+"""What the pools offer, what of it fits a task, and the most the task can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from burst.cost.meter import exact_cost, millionths
+from burst.cost.quotes import Quote
+from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
+
+OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # never spot, not rented
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A machine that a pool can give, and its price for one."""
+
+    pool: str  # "local", "aws", "slurm/lab"
+    region: str
+    zone: str
+    machine_type: str
+    cpus: float
+    memory_gb: float
+    accelerators: Accelerators | None
+    spot: bool
+    quote: Quote
+
+    @property
+    def owned(self) -> bool:
+        """Whether its machines belong to the person: neither spot nor on-demand."""
+        return self.pool.partition("/")[0] in OWN_POOLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An offer that fits the task, with the price of all nodes the task wants."""
+
+    offer: Offer
+    nodes: int
+    usd_per_hour: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """An offer that does not fit, and why."""
+
+    offer: Offer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Where a task can run, best first, and what it can cost there."""
+
+    candidates: tuple[Candidate, ...]
+    rejected: tuple[Rejected, ...]
+    nodes: int
+    usd_per_hour: Decimal | None  # of all nodes on the best candidate; None: nothing fits
+    most_usd: Decimal | None  # None: no limit is set
+    why: str  # what makes `most_usd` what it is, in words
+
+
+def plan(task: Task, offers: Iterable[Offer]) -> Plan:
+    """Rank the offers for a task and say the most the task can cost on any that fits."""
+    offers = tuple(offers)
+    fitting = candidates(task, offers)
+    most_usd, why = _most(task, fitting)
+    return Plan(
+        candidates=fitting,
+        rejected=rejections(task, offers),
+        nodes=task.num_nodes,
+        usd_per_hour=fitting[0].usd_per_hour if fitting else None,
+        most_usd=most_usd,
+        why=why,
+    )
+
+
+def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
+    """Return what fits, best first.
+
+    First by the order of the task's own candidates if it asks for that (`ordered`), then by
+    `pools.prefer`, then by dollars per hour, then as offered.
+    """
+    ranked = []
+    for offer in offers:
+        fits = [n for n, wanted in enumerate(task.candidates) if not _misfit(task, wanted, offer)]
+        if fits:
+            price = offer.quote.usd_per_hour * task.num_nodes
+            rank = (fits[0] if task.ordered else 0, _preference(task, offer), price)
+            found = Candidate(offer=offer, nodes=task.num_nodes, usd_per_hour=price)
+            ranked.append((rank, found))
+    return tuple(found for _, found in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def rejections(task: Task, offers: Iterable[Offer]) -> tuple[Rejected, ...]:
+    """Return what does not fit, as offered, with a reason for each of the task's candidates."""
+    found = []
+    for offer in offers:
+        misfits = [_misfit(task, wanted, offer) for wanted in task.candidates]
+        if all(misfits):
+            reasons = dict.fromkeys(misfits)  # each once, in order
+            found.append(Rejected(offer=offer, reason="; or ".join(reasons)))
+    return tuple(found)
+
+
+def _preference(task: Task, offer: Offer) -> int:
+    """Return the place of the offer's pool in `pools.prefer`; the end if it is not there."""
+    prefer = task.burst.pools.prefer
+    names = (offer.pool, offer.pool.partition("/")[0])
+    return min((prefer.index(name) for name in names if name in prefer), default=len(prefer))
+
+
+def _misfit(task: Task, wanted: Resources, offer: Offer) -> str:
+    """Return why an offer is not what one candidate of the task describes; "" if it is."""
+    return next(filter(None, _misfits(task, wanted, offer)), "")
+
+
+def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
+    yield _wrong_place(wanted.infra, offer)
+    if wanted.instance_type not in {None, offer.machine_type}:
+        yield f"is a {offer.machine_type}, the task wants {wanted.instance_type}"
+    yield _wrong_accelerators(wanted.accelerators, offer.accelerators)
+    yield _too_few("CPUs", wanted.cpus, offer.cpus, offer)
+    yield _too_few("GB of memory", wanted.memory_gb, offer.memory_gb, offer)
+    yield _wrong_market(task, wanted, offer)
+    cap = wanted.max_hourly_usd
+    price = offer.quote.usd_per_hour
+    if cap is not None and price > Decimal(str(cap)):
+        yield f"costs {price} USD per hour, the task allows {cap} for a node"
+
+
+def _wrong_place(infra: Infra, offer: Offer) -> str:
+    cloud, _, part = offer.pool.partition("/")
+    if infra.cloud not in {None, cloud}:
+        return f"is in {offer.pool}, the task names {infra.cloud}"
+    if infra.region not in {None, offer.region, part}:
+        return f"is in {part or offer.region or cloud}, the task names {infra.region}"
+    if infra.zone not in {None, offer.zone}:
+        return f"is in zone {offer.zone or 'unknown'}, the task names {infra.zone}"
+    return ""
+
+
+def _wrong_accelerators(wanted: Accelerators | None, there: Accelerators | None) -> str:
+    if wanted is None:
+        return ""
+    want = f"the task wants {wanted.kind}:{wanted.count}"
+    if there is None:
+        return f"has no accelerator, {want}"
+    if there.kind.casefold() != wanted.kind.casefold() or there.count < wanted.count:
+        return f"has {there.kind}:{there.count}, {want}"
+    return ""
+
+
+def _too_few(what: str, wanted: Amount | None, there: float, offer: Offer) -> str:
+    """Compare a size; a machine with more than was asked for fits, the price decides."""
+    if wanted is None:
+        return ""
+    need = wanted.value * (offer.cpus if wanted.per_cpu else 1)
+    return "" if there >= need else f"has {there:g} {what}, the task wants {need:g}"
+
+
+def _wrong_market(task: Task, wanted: Resources, offer: Offer) -> str:
+    if offer.owned:
+        return ""
+    spot = wanted.use_spot
+    if spot is None and task.burst.spot != "auto":
+        spot = task.burst.spot == "spot"
+    if spot is None or spot == offer.spot:
+        return ""
+    return "is on-demand, the task wants spot" if spot else "is spot, the task wants on-demand"
+
+
+def _most(task: Task, fitting: tuple[Candidate, ...]) -> tuple[Decimal | None, str]:
+    """Return the most the task can cost, and what limits it: budget, deadline, or free machines.
+
+    A run may move from one candidate to another, so the dearest one counts.
+    """
+    if not fitting:
+        return None, "nothing fits"
+    dearest = max(fitting, key=lambda candidate: candidate.usd_per_hour)
+    if dearest.usd_per_hour == 0:
+        return Decimal(0), "the machines cost nothing per hour"
+    budget = None if task.burst.budget_usd is None else Decimal(str(task.burst.budget_usd))
+    limits = [] if budget is None else [(budget, "the budget")]
+    if task.burst.deadline_s is not None:
+        whole = max(_until_deadline(candidate, task.burst.deadline_s) for candidate in fitting)
+        hours = task.burst.deadline_s / 3600
+        why = f"the deadline of {hours:g} h at up to {dearest.usd_per_hour} USD per hour"
+        limits.append((millionths(whole), why))
+    if not limits:
+        return None, "no limit set: give burst.budget_usd or burst.deadline"
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _until_deadline(candidate: Candidate, deadline_s: float) -> Fraction:
+    quote = candidate.offer.quote
+    billed = quote.billing.billed(timedelta(seconds=deadline_s))
+    return exact_cost(quote.usd_per_hour, billed) * candidate.nodes

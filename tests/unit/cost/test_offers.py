@@ -1,0 +1,209 @@
+"""What fits a task, in which order, why the rest does not, and the most it can cost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burst.cost.offers import Offer, candidates, plan, rejections
+from burst.cost.quotes import PER_HOUR, PER_SECOND, BillingRule, Quote
+from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Pools, Resources, Task
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def offer(
+    pool: str = "aws", usd: str = "1", *, billing: BillingRule = PER_SECOND, **kwargs: Any
+) -> Offer:
+    values: dict[str, Any] = {
+        "region": "r1",
+        "zone": "r1a",
+        "machine_type": "m",
+        "cpus": 8,
+        "memory_gb": 32,
+        "accelerators": None,
+        "spot": False,
+        **kwargs,
+    }
+    quote = Quote(
+        usd_per_hour=Decimal(usd), source="test", observed_at=NOON, billing=billing, free=True
+    )
+    return Offer(pool=pool, quote=quote, **values)
+
+
+def task(*wanted: Resources, nodes: int = 1, ordered: bool = False, **burst: Any) -> Task:
+    return Task(
+        name="t",
+        source="t.yaml",
+        num_nodes=nodes,
+        candidates=wanted or (Resources(),),
+        ordered=ordered,
+        burst=Burst(**burst),
+    )
+
+
+def pools(one: Task, *offers: Offer) -> list[str]:
+    return [candidate.offer.pool for candidate in candidates(one, offers)]
+
+
+def test_the_cheapest_comes_first_and_equals_stay_as_offered() -> None:
+    offers = [offer("b", "2"), offer("c", "1"), offer("a", "2")]
+    assert pools(task(), *offers) == ["c", "b", "a"]
+
+
+def test_preferred_pools_come_before_cheaper_ones() -> None:
+    offers = [offer("aws", "1"), offer("slurm/lab", "3"), offer("slurm/old", "2")]
+    one = task(pools=Pools(prefer=("slurm/lab", "slurm")))
+    assert pools(one, *offers) == ["slurm/lab", "slurm/old", "aws"]
+
+
+def test_an_ordered_task_is_taken_at_its_word() -> None:
+    wanted = (Resources(infra=Infra(cloud="gcp")), Resources(infra=Infra(cloud="aws")))
+    offers = [offer("aws", "1"), offer("gcp", "5")]
+    assert pools(task(*wanted), *offers) == ["aws", "gcp"]
+    assert pools(task(*wanted, ordered=True), *offers) == ["gcp", "aws"]
+
+
+A100_8 = Accelerators(kind="A100", count=8)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "reason"),
+    [
+        ({"infra": Infra(cloud="gcp")}, {}, "is in aws, the task names gcp"),
+        ({"infra": Infra(region="r2")}, {}, "is in r1, the task names r2"),
+        ({"infra": Infra(zone="r1b")}, {}, "is in zone r1a, the task names r1b"),
+        ({"instance_type": "x"}, {}, "is a m, the task wants x"),
+        ({"accelerators": A100_8}, {}, "has no accelerator, the task wants A100:8"),
+        (
+            {"accelerators": A100_8},
+            {"accelerators": Accelerators(kind="A100", count=4)},
+            "has A100:4, the task wants A100:8",
+        ),
+        ({"cpus": Amount(value=16)}, {}, "has 8 CPUs, the task wants 16"),
+        (
+            {"memory_gb": Amount(value=8, per_cpu=True)},
+            {},
+            "has 32 GB of memory, the task wants 64",
+        ),
+        ({"use_spot": True}, {}, "is on-demand, the task wants spot"),
+        ({"use_spot": False}, {"spot": True}, "is spot, the task wants on-demand"),
+        ({"max_hourly_usd": 0.9}, {}, "costs 1 USD per hour, the task allows 0.9 for a node"),
+    ],
+)
+def test_why_an_offer_does_not_fit(
+    wanted: dict[str, Any], there: dict[str, Any], reason: str
+) -> None:
+    one, bad, good = task(Resources(**wanted)), offer(**there), offer("other")
+    (rejected,) = rejections(one, [bad])
+    assert (rejected.offer, rejected.reason) == (bad, reason)
+    assert candidates(one, [bad]) == ()
+    assert candidates(task(), [bad, good]) != ()
+
+
+def test_what_fits_exactly_or_with_room_to_spare() -> None:
+    wanted = Resources(
+        infra=Infra(cloud="slurm", region="lab"),
+        accelerators=Accelerators(kind="a100", count=8),
+        cpus=Amount(value=8, at_least=True),
+        memory_gb=Amount(value=4, per_cpu=True),
+        max_hourly_usd=1,
+    )
+    assert candidates(task(wanted), [offer("slurm/lab", accelerators=A100_8)])
+
+
+def test_each_candidate_of_the_task_gives_its_reason_once() -> None:
+    wanted = (
+        Resources(infra=Infra(cloud="gcp")),
+        Resources(infra=Infra(cloud="gcp")),
+        Resources(cpus=Amount(value=16)),
+    )
+    (rejected,) = rejections(task(*wanted), [offer()])
+    assert rejected.reason == "is in aws, the task names gcp; or has 8 CPUs, the task wants 16"
+
+
+@pytest.mark.parametrize(("spot", "fits"), [("spot", 1), ("on-demand", 1), ("auto", 2)])
+def test_the_blocks_spot_word_counts_where_resources_are_silent(spot: str, fits: int) -> None:
+    offers = [offer(spot=True), offer(spot=False)]
+    assert len(candidates(task(spot=spot), offers)) == fits
+    told = candidates(task(Resources(use_spot=True), spot=spot), offers)
+    assert [candidate.offer.spot for candidate in told] == [True]
+
+
+def test_own_machines_are_neither_spot_nor_on_demand() -> None:
+    for spot in (True, False):
+        assert candidates(task(Resources(use_spot=spot)), [offer("local"), offer("slurm/lab")])
+
+
+@pytest.mark.parametrize(
+    ("burst", "usd", "most", "why"),
+    [
+        ({}, "2", None, "no limit set: give burst.budget_usd or burst.deadline"),
+        ({"budget_usd": 40.1}, "2", "40.1", "the budget"),
+        (
+            {"deadline_s": 5400.0},
+            "2",
+            "6",
+            "the deadline of 1.5 h at up to 4 USD per hour",
+        ),
+        (
+            {"deadline_s": 5400.0, "budget_usd": 7.0},
+            "2",
+            "6",
+            "the deadline of 1.5 h at up to 4 USD per hour",
+        ),
+        ({"deadline_s": 5400.0, "budget_usd": 5.0}, "2", "5", "the budget"),
+        ({}, "0", "0", "the machines cost nothing per hour"),
+        ({"budget_usd": 5.0}, "0", "0", "the machines cost nothing per hour"),
+    ],
+)
+def test_the_most_it_can_cost(burst: dict[str, Any], usd: str, most: str | None, why: str) -> None:
+    found = plan(task(nodes=2, **burst), [offer("local", usd)])
+    assert found.usd_per_hour == Decimal(usd) * 2
+    assert found.most_usd == (None if most is None else Decimal(most))
+    assert found.why == why
+
+
+def test_the_most_counts_the_dearest_and_whole_billing_units() -> None:
+    """C95: an hour begun is an hour paid."""
+    offers = [offer("a", "1"), offer("b", "3", billing=PER_HOUR), offer("c", "3.1")]
+    found = plan(task(deadline_s=5400.0), offers)
+    assert found.usd_per_hour == 1
+    assert found.most_usd == 6
+    assert found.why == "the deadline of 1.5 h at up to 3.1 USD per hour"
+
+
+def test_a_plan_where_nothing_fits_says_so() -> None:
+    found = plan(task(Resources(accelerators=A100_8), budget_usd=5.0), [offer("local", "0")])
+    assert (found.candidates, found.usd_per_hour, found.most_usd) == ((), None, None)
+    assert found.why == "nothing fits"
+    assert [rejected.reason for rejected in found.rejected] == [
+        "has no accelerator, the task wants A100:8"
+    ]
+
+
+@given(
+    prices=st.lists(st.integers(0, 9), max_size=8),
+    cpus=st.integers(1, 16),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_every_offer_is_either_a_candidate_or_rejected(
+    prices: list[int], cpus: int, shuffle: Random
+) -> None:
+    one = task(Resources(cpus=Amount(value=cpus)))
+    offers = [offer(f"p{n}", str(usd), cpus=usd + 1) for n, usd in enumerate(prices)]
+    found = plan(one, offers)
+    seen = [candidate.offer for candidate in found.candidates]
+    assert sorted(o.pool for o in [*seen, *(r.offer for r in found.rejected)]) == sorted(
+        o.pool for o in offers
+    )
+    ladder = [candidate.usd_per_hour for candidate in found.candidates]
+    assert ladder == sorted(ladder)
+    shuffle.shuffle(offers)
+    assert [c.usd_per_hour for c in plan(one, offers).candidates] == ladder
