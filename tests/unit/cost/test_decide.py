@@ -1,0 +1,234 @@
+"""What the controller decides, told as traces of events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burst.cost.decide import (
+    Active,
+    Done,
+    Drive,
+    DriverLost,
+    End,
+    Event,
+    Finished,
+    Launch,
+    Limits,
+    NodeLost,
+    NodeUp,
+    NoticeGiven,
+    Progressed,
+    Save,
+    SaveAndStop,
+    Saved,
+    Started,
+    State,
+    StopAsked,
+    Stopped,
+    Tick,
+    UserFailed,
+    WorkersStarted,
+    decide,
+)
+
+LIMITS = Limits(nodes=2, least_nodes=1, budget_usd=Decimal(10), deadline_s=3600.0)
+
+
+def play(*events: Event, limits: Limits = LIMITS, state: State | None = None) -> tuple:
+    """Return the last state and all actions of a trace."""
+    now: State = state or Active()
+    done: list = []
+    for event in events:
+        now, actions = decide(now, event, limits)
+        done.extend(actions)
+    return now, tuple(done)
+
+
+def training(limits: Limits = LIMITS) -> Active:
+    """A run whose three nodes are up and whose workers have reached step 5."""
+    state, _ = play(
+        Started(at_s=0),
+        *(NodeUp(node_id=f"n00{i}", at_s=5) for i in (1, 2, 3)),
+        WorkersStarted(attempt=1, world_size=2, at_s=10),
+        Progressed(step=5, at_s=20),
+        limits=limits,
+    )
+    assert isinstance(state, Active)
+    return state
+
+
+def test_a_start_asks_for_the_head_and_every_node():
+    state, actions = play(Started(at_s=0))
+    assert actions == tuple(Launch(node_id=f"n00{i + 1}", index=i) for i in range(3))
+    assert [node.state for node in state.nodes] == ["asked"] * 3
+
+
+def test_training_starts_when_all_nodes_are_up():
+    _, actions = play(
+        Started(at_s=0), NodeUp(node_id="n001", at_s=1), NodeUp(node_id="n002", at_s=2)
+    )
+    assert not [a for a in actions if isinstance(a, Drive)]
+    state, actions = play(Started(at_s=0), *(NodeUp(node_id=f"n00{i}", at_s=2) for i in (3, 1, 2)))
+    assert actions[-1] == Drive(driver=1)
+    assert state.driving
+
+
+def test_training_starts_with_fewer_nodes_once_patience_is_over():
+    start = (Started(at_s=0), NodeUp(node_id="n001", at_s=1), NodeUp(node_id="n002", at_s=2))
+    _, early = play(*start, Tick(at_s=60.9, spent_usd=Decimal(0)))
+    _, late = play(*start, Tick(at_s=61, spent_usd=Decimal(0)))
+    assert Drive(driver=1) not in early
+    assert Drive(driver=1) in late
+
+
+def test_a_lost_node_alone_is_replaced_and_the_others_stay():
+    state, actions = play(NodeLost(node_id="n003", why="gone", at_s=30), state=training())
+    assert actions == (End(node_id="n003"), Launch(node_id="n004", index=2))
+    assert [n.node_id for n in state.nodes] == ["n001", "n002", "n004"]
+    assert state.preemptions == 1
+    assert state.driving
+
+
+def test_a_lost_head_takes_all_nodes_with_it():
+    state, actions = play(NodeLost(node_id="n001", why="gone", at_s=30), state=training())
+    ended = [a.node_id for a in actions if isinstance(a, End)]
+    asked = [a.node_id for a in actions if isinstance(a, Launch)]
+    assert ended == ["n003", "n002", "n001"]
+    assert asked == ["n004", "n005", "n006"]
+    assert not state.driving
+
+
+def test_a_lost_driver_starts_over_and_a_stale_report_does_not():
+    state, actions = play(DriverLost(driver=1, why="exit code -9", at_s=30), state=training())
+    assert not state.driving
+    assert len([a for a in actions if isinstance(a, Launch)]) == 3
+    assert play(DriverLost(driver=1, why="exit code -9", at_s=31), state=state) == (state, ())
+
+
+def test_preemptions_alone_never_fail_a_run():
+    state: State = training()
+    for n in range(50):
+        lost = next(node for node in state.nodes if node.index == 1)
+        state, _ = play(
+            NodeLost(node_id=lost.node_id, why="gone", at_s=30 + n),
+            Progressed(step=6 + n, at_s=31 + n),
+            state=state,
+        )
+    assert isinstance(state, Active)
+    assert state.preemptions == 50
+
+
+def test_losses_without_a_step_between_them_end_the_run_and_say_so():
+    state: State = training()
+    for n in range(LIMITS.max_idle_losses + 1):
+        assert isinstance(state, Active)
+        lost = next(node for node in state.nodes if node.index == 1)
+        state, _ = play(NodeLost(node_id=lost.node_id, why="no disk", at_s=30 + n), state=state)
+    assert isinstance(state, Done)
+    assert state.reason == "stuck"
+    assert "no disk" in state.detail
+
+
+def test_the_users_error_ends_the_run_at_once_unless_restarts_are_allowed():
+    error = UserFailed(attempt=1, error="ValueError: no", at_s=30)
+    state, actions = play(error, state=training())
+    assert state == Done(
+        reason="failed", detail="ValueError: no", step=5, restarts=0, launched=3, driver=1
+    )
+    assert actions == tuple(End(node_id=n) for n in ("n003", "n002", "n001"))
+    twice = replace(LIMITS, max_failures=1)
+    again, none = play(error, state=training(twice), limits=twice)
+    assert isinstance(again, Active)
+    assert none == ()
+    assert isinstance(play(error, state=again, limits=twice)[0], Done)
+
+
+def test_a_stop_saves_first_and_releases_after():
+    state, actions = play(StopAsked(who="ann", now=False, at_s=30), state=training())
+    assert actions == (SaveAndStop(reason="asked by ann"),)
+    state, actions = play(Stopped(at_s=31), state=state)
+    assert isinstance(state, Done)
+    assert state.reason == "stopped"
+    assert len(actions) == 3
+
+
+def test_a_second_stop_does_not_wait():
+    state, _ = play(StopAsked(who="ann", now=False, at_s=30), state=training())
+    state, actions = play(StopAsked(who="ann", now=True, at_s=31), state=state)
+    assert isinstance(state, Done)
+    assert all(isinstance(action, End) for action in actions)
+
+
+def test_a_stop_that_nobody_answers_ends_after_its_grace():
+    state, _ = play(StopAsked(who="ann", now=False, at_s=30), state=training())
+    waiting, _ = play(Tick(at_s=89, spent_usd=Decimal(0)), state=state)
+    assert isinstance(waiting, Active)
+    assert isinstance(play(Tick(at_s=90, spent_usd=Decimal(0)), state=state)[0], Done)
+
+
+def test_budget_and_deadline_save_before_they_stop():
+    limits = replace(LIMITS, reserve_usd=Decimal(1))
+    state, actions = play(
+        Tick(at_s=30, spent_usd=Decimal("9.00")), state=training(limits), limits=limits
+    )
+    assert actions == (SaveAndStop(reason="spending reached $9.00 of $10.00"),)
+    assert state.stopping is not None
+    assert state.stopping.reason == "budget"
+    late, actions = play(Tick(at_s=3570, spent_usd=Decimal(0)), state=training())
+    assert len(actions) == 1
+    assert late.stopping.reason == "deadline"
+
+
+def test_a_notice_saves():
+    _, actions = play(NoticeGiven(node_id="n002", deadline_s=120, at_s=30), state=training())
+    assert actions == (Save(reason="n002 leaves in 120 s"),)
+
+
+def test_a_resumed_run_never_reuses_a_node_id():
+    state, _ = play(Started(at_s=100), state=replace(training(), nodes=(), driving=False))
+    assert [n.node_id for n in state.nodes] == ["n004", "n005", "n006"]
+
+
+EVENTS = st.one_of(
+    st.builds(NodeUp, node_id=st.sampled_from(["n001", "n002", "n003", "n004"]), at_s=st.just(1.0)),
+    st.builds(
+        NodeLost,
+        node_id=st.sampled_from(["n001", "n002", "n003", "n004", "n007"]),
+        why=st.just("gone"),
+        at_s=st.just(1.0),
+    ),
+    st.builds(DriverLost, driver=st.integers(1, 3), why=st.just("x"), at_s=st.just(1.0)),
+    st.builds(WorkersStarted, attempt=st.integers(1, 9), world_size=st.just(2), at_s=st.just(1.0)),
+    st.builds(Progressed, step=st.integers(0, 99), at_s=st.just(1.0)),
+    st.builds(Saved, step=st.integers(0, 99), at_s=st.just(1.0)),
+    st.builds(UserFailed, attempt=st.just(1), error=st.just("e"), at_s=st.just(1.0)),
+    st.builds(Finished, at_s=st.just(1.0)),
+    st.builds(Stopped, at_s=st.just(1.0)),
+    st.builds(StopAsked, who=st.just("a"), now=st.booleans(), at_s=st.just(1.0)),
+    st.builds(
+        Tick,
+        at_s=st.floats(0, 4000),
+        spent_usd=st.decimals(0, 20, allow_nan=False, places=2),
+    ),
+)
+
+
+@given(st.lists(EVENTS, max_size=30))
+def test_every_node_asked_for_is_ended_exactly_once_when_the_run_is_done(events: list[Event]):
+    state, actions = play(Started(at_s=0), *events, Finished(at_s=9))
+    asked = [a.node_id for a in actions if isinstance(a, Launch)]
+    ended = [a.node_id for a in actions if isinstance(a, End)]
+    assert isinstance(state, Done)
+    assert len(set(asked)) == len(asked)
+    assert sorted(asked) == sorted(ended)
+
+
+@given(st.lists(EVENTS, max_size=30))
+def test_at_most_one_node_serves_each_place(events: list[Event]):
+    state, _ = play(Started(at_s=0), *events)
+    if isinstance(state, Active):
+        assert sorted(node.index for node in state.nodes) == [0, 1, 2]
