@@ -1,7 +1,8 @@
 """What burst needs of an object store. Callers depend on the narrowest protocol that serves.
 
 Keys are relative to the store's root, use `/`, never start or end with one and never hold `..`,
-`.` or an empty part; a key that breaks this is a ValueError (our bug, not the user's).
+`.` or an empty part; a key that breaks this is a ValueError (our bug, not the user's). A key and
+one below it (`a` and `a/b`) cannot both be had everywhere: a folder refuses the second.
 
 Every method may block on the network. Every failure is a burst.errors.StorageError, a
 TransientError once the backend's own retries are used up, or FileNotFoundError where stated. No
@@ -106,4 +107,12 @@ class ObjectStore(Readable, Writable, Conditional, Protocol):
 
     def at(self, prefix: str) -> ObjectStore:
         """Return a store rooted `prefix` below this one."""
+        ...
+
+    def sweep_unfinished(self, older_than_s: float) -> int:
+        """Remove what killed writers left half-written below the root; return its bytes.
+
+        Such parts never show and still take (paid) space. Takes only what was last touched more
+        than `older_than_s` ago by the store's own clock, so that living writers keep theirs.
+        """
         ...
