@@ -1,0 +1,209 @@
+"""One owner at a time, by one's own clock only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from burst.errors import OwnedError, StorageError, TransientError
+from burst.storage.faults import Fault, FaultyStore
+from burst.storage.lease import LEASE, Lease, Owner, current_owner
+from burst.storage.memory import MemoryStore
+from burst.storage.port import Conditional
+
+TTL_S = 20.0
+ANN = Owner(host="a", pid=11, started_at="1000", name="ann")
+BOB = Owner(host="b", pid=22, started_at="2000", name="bob")
+
+
+class FakeClock:
+    """Stands still unless slept on; `during` runs at every sleep."""
+
+    def __init__(self, during: Callable[[], None] | None = None) -> None:
+        self.time = 5000.0
+        self.during = during
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        if self.during:
+            self.during()
+
+
+def take(
+    store: Conditional, owner: Owner, clock: FakeClock | None = None, wait_s: float = 0.0
+) -> Lease:
+    return Lease.acquire(store, owner, ttl_s=TTL_S, clock=clock or FakeClock(), wait_s=wait_s)
+
+
+def test_second_owner_is_told_who_the_first_is() -> None:
+    """C32: host, pid and start time are named."""
+    store = MemoryStore()
+    take(store, ANN)
+    with pytest.raises(OwnedError) as caught:
+        take(store, BOB)
+    assert caught.value.message == "the run is controlled by ann, process 11 on a, started 1000"
+    assert caught.value.hint == "stop it there, or try again when it has been silent for 20 s"
+
+
+def test_tokens_grow_at_every_change_of_hands() -> None:
+    store = MemoryStore()
+    tokens = []
+    for owner in (ANN, BOB, ANN):
+        lease = take(store, owner)
+        tokens.append(lease.token)
+        lease.renew()
+        lease.release()
+    assert tokens == [1, 2, 3]
+
+
+def test_silent_owner_loses_it_only_after_its_ttl_of_waiting() -> None:
+    store = MemoryStore()
+    take(store, ANN)
+    clock = FakeClock()
+    with pytest.raises(OwnedError):
+        take(store, BOB, clock, wait_s=TTL_S - 2)
+    begun = clock.time
+    assert take(store, BOB, clock, wait_s=60).token == 2
+    assert TTL_S <= clock.time - begun <= TTL_S + 2
+
+
+def test_renewing_owner_keeps_it_however_long_another_waits() -> None:
+    store = MemoryStore()
+    ann = take(store, ANN)
+    clock = FakeClock(during=ann.renew)
+    with pytest.raises(OwnedError):
+        take(store, BOB, clock, wait_s=10 * TTL_S)
+    assert clock.time >= 5000 + 10 * TTL_S
+
+
+def test_owner_on_a_machine_with_a_wild_clock_is_not_taken_for_dead() -> None:
+    """C55: no time of the holder's is compared, so no jump of its clock can matter."""
+    store = MemoryStore()
+    holder = FakeClock()
+    ann = take(store, ANN, holder)
+
+    def jump_and_renew() -> None:
+        holder.time += 1e6
+        ann.renew()
+
+    with pytest.raises(OwnedError):
+        take(store, BOB, FakeClock(during=jump_and_renew), wait_s=3 * TTL_S)
+
+
+def test_owner_that_slept_finds_out_when_it_renews() -> None:
+    """C55: a laptop that wakes after hours meets an OwnedError, not a double."""
+    store = MemoryStore()
+    ann = take(store, ANN)
+    bob = take(store, BOB, wait_s=60)
+    with pytest.raises(OwnedError, match="bob, process 22 on b"):
+        ann.renew()
+    bob.renew()
+    ann.release()  # gives back nothing of bob's
+    bob.renew()
+
+
+def test_nobody_else_took_it_while_the_owner_slept() -> None:
+    ann = take(MemoryStore(), ANN)
+    ann.renew()  # however late
+
+
+@pytest.mark.parametrize("alive", [True, None])
+def test_owner_that_may_live_is_left_alone(alive: bool | None) -> None:  # noqa: FBT001
+    store = MemoryStore()
+    take(store, ANN)
+    with pytest.raises(OwnedError):
+        Lease.acquire(store, BOB, ttl_s=TTL_S, clock=FakeClock(), alive=lambda _: alive)
+
+
+def test_owner_known_to_be_gone_loses_it_at_once() -> None:
+    store = MemoryStore()
+    take(store, ANN)
+    clock = FakeClock()
+    asked: list[Owner] = []
+
+    def gone(owner: Owner) -> bool:
+        asked.append(owner)
+        return False
+
+    assert Lease.acquire(store, BOB, ttl_s=TTL_S, clock=clock, alive=gone).token == 2
+    assert asked == [ANN]
+    assert clock.time == 5000
+
+
+def test_lease_given_back_is_free_at_once() -> None:
+    store = MemoryStore()
+    take(store, ANN).release()
+    assert take(store, BOB).token == 2
+
+
+def test_faster_of_two_takers_wins() -> None:
+    store = MemoryStore()
+    take(store, ANN)
+    between = Fault(kind="call", verbs=("replace",), action=lambda: fast.append(steal()))
+    fast: list[Lease] = []
+
+    def steal() -> Lease:
+        return Lease.acquire(store, BOB, ttl_s=TTL_S, clock=FakeClock(), alive=lambda _: False)
+
+    slow = FaultyStore(store, [between])
+    carl = Owner(host="c", pid=33, started_at="3000")
+    with pytest.raises(OwnedError, match="bob"):
+        Lease.acquire(slow, carl, ttl_s=TTL_S, clock=FakeClock(), alive=lambda owner: owner != ANN)
+    fast[0].renew()
+
+
+@pytest.mark.parametrize("verb", ["create", "replace"])
+def test_answer_lost_while_taking_it(verb: str) -> None:
+    inner = MemoryStore()
+    if verb == "replace":
+        take(inner, BOB).release()
+    store = FaultyStore(inner, [Fault(kind="lost")])
+    ann = take(store, ANN)
+    ann.renew()
+
+
+def test_answer_lost_while_renewing() -> None:
+    store = FaultyStore(MemoryStore(), [Fault(kind="lost", verbs=("replace",))])
+    ann = take(store, ANN)
+    ann.renew()
+    ann.renew()
+
+
+def test_store_that_fails_says_so_and_the_lease_can_be_renewed_later() -> None:
+    store = FaultyStore(MemoryStore(), [Fault(kind="fail", verbs=("replace",), times=2)])
+    ann = take(store, ANN)
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            ann.renew()
+    ann.renew()
+
+
+def test_lease_object_removed_under_the_owner() -> None:
+    store = MemoryStore()
+    ann = take(store, ANN)
+    store.delete([LEASE])
+    with pytest.raises(OwnedError, match="taken away"):
+        ann.renew()
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b'{"owner": {"host": 1}}'])
+def test_damaged_lease_is_named_and_never_taken(data: bytes) -> None:
+    store = MemoryStore()
+    store.put(LEASE, data)
+    with pytest.raises(StorageError, match=r"lease\.json is damaged"):
+        take(store, ANN)
+    assert store.get(LEASE) == data
+
+
+def test_who_holds_it_can_be_shown() -> None:
+    store = MemoryStore()
+    assert current_owner(store) is None
+    ann = take(store, ANN)
+    assert current_owner(store) == ANN
+    assert ann.owner_json() == {"host": "a", "pid": 11, "started_at": "1000", "name": "ann"}
+    ann.release()
+    assert current_owner(store) is None
