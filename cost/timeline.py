@@ -13,8 +13,8 @@ A gap of at most `JOIN` before a step or a save belongs to it (reading data, mos
 spans of one kind touch and merge, and a million steps take a few lines of memory.
 
 Clocks. Starts, steps and saves carry the wall time of the attempt's rank 0, whose clock may be
-wrong or jump; ends, and the bounds given to `spans`, carry the controller's. Only the order of
-attempts and steps is trusted. Within an attempt, time that overlaps counts once, and a piece that
+wrong or jump; the bounds given to `spans` carry the controller's; an end may carry either. Only
+the order of attempts and steps is trusted. Within an attempt, time that overlaps counts once, and a piece that
 lies wholly in the past (the clock went back) follows directly, with its own length. Attempts
 are moved as a whole, never stretched, so that they lie one after another within the bounds.
 """
@@ -117,8 +117,6 @@ class _Track:
             self.jump = edge - start
         begin = max(edge, start + self.jump)
         finish = max(begin, start + self.jump + length)
-        if end < start:  # the clock went back inside the piece: go on from where it stands now
-            self.jump = finish - end
         if self.spans and begin - edge <= JOIN:
             begin = edge
         _append(self.spans, Span(kind, begin, finish))

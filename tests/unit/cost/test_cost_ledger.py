@@ -145,6 +145,15 @@ def test_an_unknown_billing_rule_says_so() -> None:
     assert "rule unknown" in row.note
 
 
+def test_own_machines_are_not_rounded() -> None:
+    (row,) = rows([leg(0, 1.5, (0, "3600"), billing=UNROUNDED)], (), at(60))
+    assert row.usd == Decimal("1.5")
+
+
+def test_per_second_rounds_up_to_the_next_second() -> None:
+    assert spent([leg(0, 1.5, (0, "3600"))], at(60)) == 2
+
+
 def test_a_running_leg_already_owes_its_minimum() -> None:
     assert spent([leg(0, None, (0, "12"), billing=PER_HOUR)], at(60)) == Decimal(12)
 

@@ -315,6 +315,26 @@ def test_what_an_experiment_cost() -> None:
     assert_whole(cost)
 
 
+@pytest.mark.parametrize("skew_s", [-7200, -600, 0, 600, 7200])
+def test_a_wrong_clock_on_a_node_does_not_change_the_bill(skew_s: int) -> None:
+    """C43: the first node's clock is wrong; it is replaced by one whose clock is right."""
+    skew = timedelta(seconds=skew_s)
+    timeline = Timeline.of(
+        [
+            AttemptStarted(1, at(0) + skew),
+            StepDone(1, 1, at(1) + skew, at(3) + skew, 1, 1),
+            Saved(1, 1, at(3) + skew, at(4) + skew),
+            AttemptStarted(2, at(4)),
+            StepDone(2, 1, at(5), at(7), 1, 1),
+            StepDone(2, 2, at(7), at(8), 1, 1),
+        ]
+    )
+    legs = (leg(at(0), at(4), usd("1"), node="a"), leg(at(4), at(8), usd("2"), node="b"))
+    cost = report(Bill(legs=legs), timeline, at(8))
+    assert cost.by_kind == {"restart": 3, "useful": 4, "checkpoint": 1, "repeated": 4}
+    assert_whole(cost)
+
+
 def test_savings_are_against_the_useful_time_on_demand() -> None:
     timeline = Timeline.of(
         [AttemptStarted(1, at(0)), StepDone(1, 1, at(1), at(8), 1, 1), Saved(1, 1, at(8), at(9))]

@@ -124,6 +124,13 @@ def test_long_waits_between_steps_are_nobodys() -> None:
     assert told(timeline.spans(at(3))) == [("useful", 0, 1), ("useful", 2.5, 3)]
 
 
+def test_time_that_overlaps_counts_once() -> None:
+    timeline = Timeline.of(
+        [AttemptStarted(1, at(0)), step(1, 1, 0, 10), Saved(1, 1, at(8), at(12))]
+    )
+    assert told(timeline.spans(at(20))) == [("useful", 0, 10), ("checkpoint", 10, 12)]
+
+
 def test_facts_told_twice_count_once() -> None:
     timeline = Timeline()
     for _ in range(2):
