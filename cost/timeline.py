@@ -14,9 +14,10 @@ spans of one kind touch and merge, and a million steps take a few lines of memor
 
 Clocks. Starts, steps and saves carry the wall time of the attempt's rank 0, whose clock may be
 wrong or jump; the bounds given to `spans` carry the controller's; an end may carry either. Only
-the order of attempts and steps is trusted. Within an attempt, time that overlaps counts once, and a piece that
-lies wholly in the past (the clock went back) follows directly, with its own length. Attempts
-are moved as a whole, never stretched, so that they lie one after another within the bounds.
+the order of attempts and steps is trusted. Within an attempt, time that overlaps counts once, and
+a piece that lies wholly in the past (the clock went back) follows directly, with its own length.
+Attempts are moved as a whole, never stretched, so that they lie one after another within the
+bounds.
 """
 
 from __future__ import annotations
