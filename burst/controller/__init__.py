@@ -1,0 +1,1 @@
+"""The loop that keeps a run going: observe, decide, write down, act."""

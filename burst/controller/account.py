@@ -1,0 +1,136 @@
+"""What a run has done and cost, folded from its facts and its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from burst.controller.book import NodeSpan
+from burst.cost.ledger import Leg, PricePoint
+from burst.cost.quotes import UNROUNDED, Quote
+from burst.cost.timeline import AttemptEnded, AttemptStarted, Saved, StepDone, Timeline
+from burst.records import RunRecord, moment
+
+RATE_WINDOW = 20  # steps over which speed is measured
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where training stands, for people. Folded from facts in the order they came."""
+
+    timeline: Timeline = field(default_factory=Timeline)
+    attempt: int = 0
+    world_size: int = 0
+    step: int = 0
+    total: int | None = None
+    epoch: int = 0
+    loss: float | None = None
+    first_loss: float | None = None
+    lr: float | None = None
+    saved_step: int | None = None
+    saved_bytes: int = 0
+    failed_saves: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _recent: list[tuple[datetime, int, int]] = field(default_factory=list)  # end, step, tokens
+    _last: datetime | None = None
+
+    def add(self, fact: Mapping[str, Any]) -> None:
+        """Take one fact."""
+        match fact["kind"]:
+            case "attempt":
+                self._attempt(int(fact["attempt"]), moment(fact["time"]))
+            case "started" | "resumed":
+                self.world_size = int(fact["world"])
+                self.step = int(fact["step"])
+                self.notes.clear()  # an attempt that starts over says its notes again
+            case "step":
+                self._step(fact)
+            case "saved":
+                self._saved(fact)
+            case "save_failed":
+                self.failed_saves.append(f"step {fact['step']}: {fact['error']}")
+            case "note":
+                self.notes.append(str(fact["text"]))
+            case _:
+                pass  # of a later version
+
+    def _attempt(self, attempt: int, at: datetime) -> None:
+        if self.attempt and self._last:
+            self.timeline.add(AttemptEnded(self.attempt, self._last))
+        self.attempt, self._last, self._recent = attempt, at, []
+        self.timeline.add(AttemptStarted(attempt, at))
+
+    def _step(self, fact: Mapping[str, Any]) -> None:
+        start, end = moment(fact["start"]), moment(fact["end"])
+        step, tokens = int(fact["step"]), int(fact["tokens"])
+        samples = int(fact["samples"])
+        self.timeline.add(StepDone(int(fact["attempt"]), step, start, end, samples, tokens))
+        self.step, self.total, self.epoch = step, fact.get("total"), int(fact["epoch"])
+        self.loss, self.lr = _number(fact["loss"]), _number(fact["lr"])
+        self.first_loss = self.loss if self.first_loss is None else self.first_loss
+        self._recent = [*self._recent, (end, step, tokens)][-RATE_WINDOW:]
+        self._last = end
+
+    def _saved(self, fact: Mapping[str, Any]) -> None:
+        start, end = moment(fact["start"]), moment(fact["end"])
+        self.saved_step = int(fact["step"])
+        self.saved_bytes = int(fact["size_bytes"])
+        self.timeline.add(Saved(int(fact["attempt"]), self.saved_step, start, end))
+        self._last = end
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Over the last steps of this attempt; None before the second."""
+        if len(self._recent) < 2:  # noqa: PLR2004 - a difference needs two
+            return None
+        return (self._recent[-1][0] - self._recent[0][0]).total_seconds() / (len(self._recent) - 1)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Over the last steps of this attempt; None when the script counts no tokens."""
+        pace = self.seconds_per_step
+        tokens = sum(t for _, _, t in self._recent[1:])
+        if not pace or not tokens:
+            return None
+        return tokens / (pace * (len(self._recent) - 1))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the last step, at the present pace."""
+        pace = self.seconds_per_step
+        return None if pace is None or self.total is None else pace * (self.total - self.step)
+
+
+def _number(value: object) -> float:
+    return float(value)  # type: ignore[arg-type]  # JSON has "nan" as text; float() reads both
+
+
+def legs(spans: Iterable[NodeSpan], run: RunRecord) -> tuple[Leg, ...]:
+    """Return what the ledger needs of the nodes that are paid for; the head is the controller's."""
+    return tuple(_leg(span, run) for span in spans if span.index > 0)
+
+
+def _leg(span: NodeSpan, run: RunRecord) -> Leg:
+    quote = Quote(
+        usd_per_hour=span.usd_per_hour,
+        source=span.price_source,
+        observed_at=span.launched,
+        billing=UNROUNDED,
+        free=span.usd_per_hour == Decimal(0),
+    )
+    return Leg(
+        node_id=span.node_id,
+        pool=run.pool,
+        region="",
+        zone="",
+        machine_type=run.machine_type,
+        spot=False,
+        started_at=span.launched,
+        ended_at=span.ended,
+        prices=(PricePoint(span.launched, quote),),
+        state="running" if span.ended is None else "gone",
+        note=span.note if span.note.startswith("its controller") else "",
+    )

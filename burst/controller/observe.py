@@ -1,0 +1,190 @@
+"""Turning what providers, agents and workers left in the run's store into events.
+
+Each source is read from where it was read last, so a pass costs a few small reads, however long
+the run is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from burst.cost.decide import (
+    Active,
+    DriverLost,
+    Event,
+    Finished,
+    NodeLost,
+    NodeUp,
+    NoticeGiven,
+    Progressed,
+    Saved,
+    StopAsked,
+    Stopped,
+    UserFailed,
+    WorkersStarted,
+)
+from burst.ports import Provisioner
+from burst.records import (
+    STOP_REQUEST,
+    AttemptRecord,
+    Outcome,
+    attempt_key,
+    chunk_key,
+    outcome_key,
+    read_attempt,
+    read_outcome,
+    status_key,
+)
+from burst.storage.port import Readable
+
+Fact = Mapping[str, Any]
+
+
+def read_json(store: Readable, key: str) -> dict[str, Any] | None:
+    """Return a small JSON object, or None if there is none."""
+    try:
+        data = store.get(key)
+    except FileNotFoundError:
+        return None
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+@dataclass(slots=True)
+class FactReader:
+    """Reads attempts and their facts in order, each once."""
+
+    store: Readable
+    attempt: int = 0  # the newest seen
+    chunks: dict[int, int] = field(default_factory=dict)  # attempt -> pieces read
+
+    def new_attempts(self) -> Iterator[AttemptRecord]:
+        """Yield the attempts that started since the last call."""
+        while True:
+            try:
+                data = self.store.get(attempt_key(self.attempt + 1))
+            except FileNotFoundError:
+                return
+            self.attempt += 1
+            self.chunks[self.attempt] = 0
+            yield read_attempt(data)
+
+    def new_facts(self) -> Iterator[Fact]:
+        """Yield the facts that arrived since the last call, from this and the last attempt."""
+        for attempt in (self.attempt - 1, self.attempt):
+            while attempt in self.chunks:
+                try:
+                    data = self.store.get(chunk_key(attempt, self.chunks[attempt] + 1))
+                except FileNotFoundError:
+                    break
+                self.chunks[attempt] += 1
+                for line in data.splitlines():
+                    yield json.loads(line)
+
+
+class Observer:
+    """What changed since the last look at one run."""
+
+    def __init__(self, run_id: str, store: Readable, provisioner: Provisioner) -> None:
+        self.facts = FactReader(store)
+        self.address: str | None = None  # of Ray's head
+        self._run_id = run_id
+        self._store = store
+        self._provisioner = provisioner
+        self._outcomes: set[int] = set()
+        self._notices: set[str] = set()
+        self._stop_seen = False
+        self.error_type = "TrainingError"
+
+    def catch_up(self) -> Iterator[Fact]:
+        """Yield all facts there are, once, when a controller takes over; no events."""
+        for record in self.facts.new_attempts():
+            yield {"kind": "attempt", "attempt": record.attempt, "time": record.started}
+            yield from self.facts.new_facts()
+        self._outcomes = set(range(1, self.facts.attempt + 1))
+
+    def events(self, state: Active, at_s: float) -> Iterator[Event | Fact]:
+        """Yield what happened, facts of the training included, in an order that makes sense.
+
+        Outcomes come before losses: a group that ended well takes its driver with it.
+        """
+        yield from self._training(at_s)
+        yield from self._outcome(state, at_s)
+        yield from self._nodes(state, at_s)
+        yield from self._requests(at_s)
+
+    def _training(self, at_s: float) -> Iterator[Event | Fact]:
+        for record in self.facts.new_attempts():
+            yield {"kind": "attempt", "attempt": record.attempt, "time": record.started}
+            yield WorkersStarted(attempt=record.attempt, world_size=record.world_size, at_s=at_s)
+        highest = 0
+        for fact in self.facts.new_facts():
+            yield fact
+            if fact["kind"] == "step":
+                highest = max(highest, int(fact["step"]))
+            elif fact["kind"] == "saved":
+                yield Saved(step=int(fact["step"]), at_s=at_s)
+        if highest:
+            yield Progressed(step=highest, at_s=at_s)
+
+    def _outcome(self, state: Active, at_s: float) -> Iterator[Event]:
+        attempt = self.facts.attempt
+        if attempt == 0 or attempt in self._outcomes or not state.driving:
+            return
+        try:
+            outcome = read_outcome(self._store.get(outcome_key(attempt)))
+        except FileNotFoundError:
+            return
+        self._outcomes.add(attempt)
+        yield self._event_of(outcome, at_s)
+
+    def _event_of(self, outcome: Outcome, at_s: float) -> Event:
+        match outcome.kind:
+            case "finished":
+                return Finished(at_s=at_s)
+            case "stopped":
+                return Stopped(at_s=at_s)
+            case "failed":
+                self.error_type = outcome.error_type
+                return UserFailed(attempt=outcome.attempt, error=outcome.error, at_s=at_s)
+
+    def _nodes(self, state: Active, at_s: float) -> Iterator[Event]:
+        views = {view.node_id: view for view in self._provisioner.observe(self._run_id)}
+        for node in state.nodes:
+            view = views.get(node.node_id)
+            status = read_json(self._store, status_key(node.node_id)) or {}
+            if view is None or view.state == "gone" or status.get("ray") == "failed":
+                why = status.get("error") or (view.detail if view else "") or "the machine is gone"
+                yield NodeLost(node_id=node.node_id, why=str(why), at_s=at_s)
+                continue
+            yield from self._status(state, node.node_id, node.index, status, at_s)
+
+    def _status(
+        self, state: Active, node_id: str, index: int, status: Mapping[str, Any], at_s: float
+    ) -> Iterator[Event]:
+        asked = any(n.node_id == node_id and n.state == "asked" for n in state.nodes)
+        if status.get("ray") == "up" and asked:
+            if index == 0:
+                self.address = str(status["address"])
+            yield NodeUp(node_id=node_id, at_s=at_s)
+        driver = status.get("driver") or {}
+        if index == 0 and driver.get("state") == "exited" and state.driving:
+            code = driver.get("exit_code")
+            number = int(driver["attempt"])
+            yield DriverLost(driver=number, why=f"exit code {code}", at_s=at_s)
+        notice = status.get("notice")
+        if notice and node_id not in self._notices:
+            self._notices.add(node_id)
+            left = float(notice.get("left_s", 0.0))
+            yield NoticeGiven(node_id=node_id, deadline_s=left, at_s=at_s)
+
+    def _requests(self, at_s: float) -> Iterator[Event]:
+        if self._stop_seen:
+            return
+        request = read_json(self._store, STOP_REQUEST)
+        if request is not None:
+            self._stop_seen = not request.get("now", False)
+            yield StopAsked(who=str(request["who"]), now=bool(request.get("now")), at_s=at_s)

@@ -1,0 +1,184 @@
+"""Making runs and finding them again."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+from burst.errors import ConflictError, SetupError, UsageError
+from burst.records import RUN, TASK, RunRecord, read_run, stamp
+from burst.storage.port import ObjectStore
+from burst.task_specs.model import Range, Task
+from burst.task_specs.names import run_id
+
+OpenStore = Callable[[str], ObjectStore]
+LETTERS = string.ascii_lowercase + string.digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine that nodes of the local pool share."""
+
+    cpus: int
+    gpus: int
+    machine_type: str
+    usd_per_node_hour: Decimal
+    price_source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run and the store everything of it lies in."""
+
+    record: RunRecord
+    store: ObjectStore
+
+
+def workers_of(task: Task, machine: Machine) -> Range:
+    """Return how few and how many workers a task may have here."""
+    if task.burst.train is None:  # a command runs once on each node
+        return Range(low=task.num_nodes, high=task.num_nodes)
+    if task.burst.workers is not None:
+        return task.burst.workers
+    accelerators = task.candidates[0].accelerators
+    if accelerators is not None:
+        most = accelerators.count * task.num_nodes
+        return Range(low=most, high=most)
+    most = max(machine.cpus, task.num_nodes) if task.num_nodes == 1 else task.num_nodes
+    return Range(low=most, high=most)
+
+
+def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> RunRecord:
+    """Fix everything about a run that may never change while it lives."""
+    _check_fits(task, machine)
+    burst, workers = task.burst, workers_of(task, machine)
+    accelerators = task.candidates[0].accelerators
+    return RunRecord(
+        run_id=run_id(task.name, name6),
+        name=task.name,
+        created=stamp(now),
+        train=burst.train,
+        setup=task.setup,
+        run=task.run,
+        workdir=task.workdir or str(Path(task.source).resolve().parent),
+        params=dict(burst.params),
+        strategy=burst.strategy,
+        precision=burst.precision,
+        reduction=burst.reduction,
+        global_batch=burst.global_batch,
+        micro_batch=burst.micro_batch,
+        epochs=burst.epochs,
+        steps=burst.steps,
+        seed=burst.seed,
+        clip_norm=burst.clip_norm,
+        threads=max(1, machine.cpus // workers.high),
+        nodes=task.num_nodes,
+        workers_low=workers.low,
+        workers_high=workers.high,
+        slots_per_node=-(-workers.high // task.num_nodes),
+        gpus_per_worker=1 if accelerators and burst.train else 0,
+        gpus_per_node=accelerators.count if accelerators else 0,
+        every_s=burst.checkpoint.every_s,
+        every_steps=burst.checkpoint.every_steps,
+        keep=burst.checkpoint.keep,
+        checkpoint_dir=burst.checkpoint.dir,
+        max_failures=burst.max_failures,
+        budget_usd=None if burst.budget_usd is None else str(Decimal(str(burst.budget_usd))),
+        deadline_s=burst.deadline_s,
+        pool="local",
+        machine_type=machine.machine_type,
+        usd_per_node_hour=str(machine.usd_per_node_hour),
+        price_source=machine.price_source,
+        env_names=tuple(task.envs),
+        secret_names=tuple(task.secrets),
+    )
+
+
+def _check_fits(task: Task, machine: Machine) -> None:
+    """Refuse what the local pool cannot do, before anything is touched."""
+    if task.mounts:
+        raise SetupError(
+            f"file_mounts ({task.mounts[0].target}, ...) would overwrite this machine's own paths",
+            hint="the local pool reads files where they are; leave file_mounts out",
+        )
+    wanted = task.candidates[0].accelerators
+    if wanted is not None and wanted.count * task.num_nodes > machine.gpus:
+        raise SetupError(
+            f"the task wants {task.num_nodes} x {wanted.count} {wanted.kind} and this machine has "
+            f"{machine.gpus} GPUs; this version of burst has no pool but this machine",
+            hint="leave `accelerators` out to train on CPUs",
+        )
+
+
+class Runs:
+    """The runs that this person's burst knows: one small file each under `$BURST_HOME/index`."""
+
+    def __init__(self, home: Path, open_store: OpenStore) -> None:
+        self._home = home
+        self._open = open_store
+
+    def create(
+        self, task: Task, machine: Machine, *, text: str, now: datetime, root: str | None = None
+    ) -> Run:
+        """Claim a run id and write down the task and the run's static facts.
+
+        The id's last part is random, and the claim is a conditional create, so two runs started
+        at the same moment never share a folder.
+        """
+        base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
+        while True:
+            name6 = "".join(secrets.choice(LETTERS) for _ in range(6))
+            record = record_of(task, machine, name6=name6, now=now)
+            store = self._open(base).at(record.run_id)
+            try:
+                store.create(RUN, record.encode())
+            except ConflictError:
+                continue
+            store.put(TASK, text.encode())
+            self.remember(record.run_id, store.uri)
+            return Run(record=record, store=store)
+
+    def remember(self, name: str, uri: str) -> None:
+        """Let `find` know a run."""
+        path = self._home / "index" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"uri": uri}))
+
+    def find(self, name: str) -> Run:
+        """Return a run by its id, the beginning of it, or its URI."""
+        if "://" in name or name.startswith("/"):
+            return self._load(name)
+        known = self._index()
+        matches = [run for run in known if run == name] or [r for r in known if r.startswith(name)]
+        if len(matches) == 1:
+            return self._load(known[matches[0]])
+        if matches:
+            raise UsageError(f"{name} means {len(matches)} runs: {', '.join(sorted(matches))}")
+        raise UsageError(f"there is no run {name}", hint="see the runs there are: burst ls --all")
+
+    def all(self) -> Iterator[Run]:
+        """Yield every run known here, newest first; those whose folder is gone are left out."""
+        found = []
+        for uri in self._index().values():
+            try:
+                found.append(self._load(uri))
+            except UsageError:
+                continue
+        yield from sorted(found, key=lambda run: run.record.created, reverse=True)
+
+    def _index(self) -> Mapping[str, str]:
+        paths = sorted((self._home / "index").glob("*.json"))
+        return {path.stem: json.loads(path.read_text())["uri"] for path in paths}
+
+    def _load(self, uri: str) -> Run:
+        store = self._open(uri)
+        try:
+            return Run(record=read_run(store.get(RUN)), store=store)
+        except FileNotFoundError:
+            raise UsageError(f"there is no run at {uri}: it has no {RUN}") from None
