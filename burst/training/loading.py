@@ -59,7 +59,7 @@ def read(
     """
     loader: DataLoader[Any] = DataLoader(
         _Seeded(dataset, seed),
-        batch_sampler=_Keys(slots),  # type: ignore[arg-type]  # any iterable of keys will do
+        batch_sampler=_Keys(slots),
         collate_fn=collate,
         num_workers=loader_workers,
         multiprocessing_context="forkserver" if loader_workers else None,
