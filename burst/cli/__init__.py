@@ -1,0 +1,276 @@
+"""The command line: parse, call, print. Nothing else in burst prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from burst import __version__
+from burst.errors import BurstError, SpecError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Elastic training on spot and on-prem machines that survives losing them.",
+)
+
+File = Annotated[Path, typer.Argument(help="A task file.", metavar="FILE")]
+RunName = Annotated[
+    str, typer.Argument(help="A run's id, its beginning, or its URI.", metavar="RUN")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Env = Annotated[
+    Optional[list[str]],  # noqa: UP045 - typer reads this at run time
+    typer.Option("--env", metavar="NAME[=VALUE]", help="Set a variable; NAME alone takes yours."),
+]
+Secret = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--secret", metavar="NAME[=VALUE]", help="As --env, and never written anywhere."),
+]
+Name = Annotated[Optional[str], typer.Option("--name", "-n", help="Name of the run.")]  # noqa: UP045
+Nodes = Annotated[Optional[int], typer.Option("--num-nodes", min=1, help="How many nodes.")]  # noqa: UP045
+Workers = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--workers", metavar="N|LOW..HIGH", help="How few and how many workers."),
+]
+Spot = Annotated[Optional[bool], typer.Option("--use-spot/--no-use-spot", help="Spot machines.")]  # noqa: UP045
+Budget = Annotated[Optional[str], typer.Option("--budget", metavar="USD", help="Spend at most.")]  # noqa: UP045
+RunUri = Annotated[Optional[str], typer.Option("--run-uri", help="Where runs are kept.")]  # noqa: UP045
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def check(
+    file: File,
+    env: Env = None,
+    secret: Secret = None,
+    use_spot: Spot = None,
+    json: Json = False,
+) -> None:
+    """Say whether a task file is valid, and every problem if it is not."""
+    from burst.cli.tasks import Given, check_file
+
+    check_file(file, Given(env=env, secret=secret, use_spot=use_spot), as_json=json)
+
+
+@app.command()
+def plan(
+    file: File,
+    env: Env = None,
+    secret: Secret = None,
+    num_nodes: Nodes = None,
+    workers: Workers = None,
+    use_spot: Spot = None,
+    budget: Budget = None,
+    json: Json = False,
+) -> None:
+    """Show where the task could run, what it costs, and the most that can be spent."""
+    from burst.cli.tasks import Given, plan_file
+
+    given = Given(
+        env=env,
+        secret=secret,
+        num_nodes=num_nodes,
+        workers=workers,
+        use_spot=use_spot,
+        budget=budget,
+    )
+    plan_file(file, given, as_json=json)
+
+
+@app.command()
+def run(
+    file: File,
+    name: Name = None,
+    env: Env = None,
+    secret: Secret = None,
+    num_nodes: Nodes = None,
+    workers: Workers = None,
+    use_spot: Spot = None,
+    budget: Budget = None,
+    run_uri: RunUri = None,
+    detach: Detach = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Train. Ctrl-C saves and stops; a second one stops at once."""
+    from burst.cli.control import start
+    from burst.cli.tasks import Given, plan_file
+
+    given = Given(
+        name=name,
+        env=env,
+        secret=secret,
+        num_nodes=num_nodes,
+        workers=workers,
+        use_spot=use_spot,
+        budget=budget,
+        run_uri=run_uri,
+    )
+    if dry_run:
+        plan_file(file, given, as_json=json)
+    else:
+        raise typer.Exit(start(file, given, detach=detach, yes=yes, as_json=json))
+
+
+@app.command()
+def resume(
+    run: RunName,
+    env: Env = None,
+    secret: Secret = None,
+    detach: Detach = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Go on with a run that stopped, failed, or whose controller is gone."""
+    from burst.cli.control import go_on
+    from burst.cli.tasks import Given
+
+    given = Given(env=env, secret=secret)
+    raise typer.Exit(go_on(run, given, detach=detach, yes=yes, as_json=json))
+
+
+@app.command(hidden=True)
+def control(run: RunName) -> None:
+    """Be the controller of a run in the background; what --detach starts."""
+    from burst.cli.control import serve
+
+    raise typer.Exit(serve(run))
+
+
+@app.command()
+def stop(
+    run: RunName,
+    now: Annotated[bool, typer.Option("--now", help="Do not save first; lose steps.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Save, then release every node."""
+    from burst.cli.control import stop_run
+
+    raise typer.Exit(stop_run(run, now=now, yes=yes, as_json=json))
+
+
+@app.command()
+def chaos(
+    run: RunName,
+    kill: Annotated[str, typer.Option("--kill", help="worker, node or controller.")],
+    notice: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--notice", metavar="DURATION", help="Warn first, as a cloud does: 5s."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Kill a part of a run, to see it survive."""
+    from burst.cli.control import chaos_run
+
+    raise typer.Exit(chaos_run(run, kill=kill, notice=notice, as_json=json))
+
+
+@app.command()
+def ls(
+    all_runs: Annotated[bool, typer.Option("--all", "-a", help="Finished runs too.")] = False,
+    json: Json = False,
+) -> None:
+    """List runs: those that are on, and the last ten others."""
+    from burst.cli.show import list_runs
+
+    list_runs(all_runs=all_runs, as_json=json)
+
+
+@app.command()
+def status(run: RunName, json: Json = False) -> None:
+    """Show where a run stands: state, step, loss, nodes, dollars."""
+    from burst.cli.show import show_status
+
+    show_status(run, as_json=json)
+
+
+@app.command()
+def logs(
+    run: RunName,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run ends.")
+    ] = False,
+    node: Annotated[Optional[str], typer.Option("--node", help="Only this node.")] = None,  # noqa: UP045
+) -> None:
+    """Print what a run's workers and nodes wrote."""
+    from burst.cli.show import show_logs
+
+    show_logs(run, follow=follow, node=node)
+
+
+@app.command()
+def cost(
+    run: Annotated[Optional[list[str]], typer.Argument(metavar="[RUN]...")] = None,  # noqa: UP045
+    json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print one row per node and kind.")] = False,
+) -> None:
+    """Say what runs cost, and what for. Without RUN: all of them."""
+    from burst.cli.show import show_cost
+
+    show_cost(run or [], as_json=json, as_csv=csv)
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what works on this machine and what does not, and what to do about it."""
+    from burst.cli.doctor import examine
+
+    raise typer.Exit(examine(as_json=json))
+
+
+@app.command()
+def schema() -> None:
+    """Print the task file's JSON schema, for editors."""
+    from burst.cli.tasks import print_schema
+
+    print_schema()
+
+
+def main() -> int:
+    """Run the command line; turn every deliberate error into one readable message."""
+    try:
+        app()
+    except BurstError as error:
+        complain(error)
+        return error.exit_code
+    except BrokenPipeError:  # `burst logs RUN | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def complain(error: BurstError) -> None:
+    """Print an error: what happened, every problem, what to do next."""
+    if os.environ.get("BURST_TRACEBACK"):
+        traceback.print_exception(error)
+    lines = [f"error: {error.message}"]
+    if isinstance(error, SpecError):
+        lines += [f"  {problem}" for problem in error.problems]
+    if error.hint:
+        lines.append(f"hint: {error.hint}")
+    sys.stderr.write("\n".join(lines) + "\n")

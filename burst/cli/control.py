@@ -1,0 +1,220 @@
+"""Starting, resuming, stopping and disturbing runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from burst import wiring
+from burst.cli import words
+from burst.cli.output import print_json
+from burst.cli.summary import summary, summary_lines
+from burst.cli.tasks import Given, confirm, plan_of, read_task, show_plan, user_env
+from burst.cli.watch import LineWatcher, watcher
+from burst.controller.loop import Controller
+from burst.controller.runs import Run
+from burst.controller.status import RunStatus, status_of
+from burst.cost.decide import Done
+from burst.errors import BurstError, OwnedError, UsageError
+from burst.records import STOP_REQUEST, TASK, encode
+from burst.task_specs.units import duration_s
+
+STOP_WAIT_S = 120.0
+EXIT_BY_REASON = {"finished": 0, "stopped": 0, "budget": 5, "deadline": 5, "stuck": 4}
+POLL_S = 0.3
+
+
+def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -> int:
+    """Plan, ask if it can cost anything, then make the run and drive it."""
+    task = read_task(file, given)
+    plan = plan_of(task)
+    if not as_json:
+        show_plan(task, plan)
+    confirm(plan, yes=yes)
+    env = user_env(task)
+    text = given.storable(task)
+    run = wiring.runs().create(task, wiring.machine(), text=text, now=wiring.clock().now())
+    return _drive(run, env, detach=detach, as_json=as_json, resumed=False)
+
+
+def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) -> int:
+    """Take over a run that nobody drives and go on from its last checkpoint."""
+    run = wiring.runs().find(name)
+    wiring.runs().remember(run.record.run_id, run.store.uri)
+    now = status_of(run, wiring.clock(), wiring.owner_alive)
+    if now.state == "finished":
+        sys.stderr.write(f"{run.record.run_id} is finished; there is nothing to resume\n")
+        if as_json:
+            print_json(summary(run))
+        return 0
+    if now.live:
+        raise OwnedError(f"{run.record.run_id} is on, driven by {now.owner}", hint="burst logs -f")
+    task = read_task(run.store.get(TASK), given, source=f"{run.store.uri}/{TASK}")
+    confirm(plan_of(task), yes=yes)
+    return _drive(run, user_env(task), detach=detach, as_json=as_json, resumed=True)
+
+
+def serve(name: str) -> int:
+    """Drive a run in the background; the user's variables come in by the environment."""
+    run = wiring.runs().find(name)
+    env = json.loads(os.environ.pop("BURST_USER_ENV", "{}"))
+    return _foreground(run, env, as_json=False, resumed=False, who="burst control")
+
+
+def _drive(run: Run, env: Mapping[str, str], *, detach: bool, as_json: bool, resumed: bool) -> int:
+    if not detach:
+        return _foreground(run, env, as_json=as_json, resumed=resumed, who="you")
+    name = run.record.run_id
+    log = wiring.home() / "controllers" / f"{name}.log"
+    pid = wiring.detach(["control", run.store.uri], {"BURST_USER_ENV": json.dumps(dict(env))}, log)
+    if as_json:
+        print_json({"run": name, "uri": run.store.uri, "pid": pid, "log": str(log)})
+    else:
+        sys.stdout.write(f"{name} goes on in the background (pid {pid})\n")
+        sys.stdout.write(f"  burst logs -f {name}\n  burst status {name}\n  burst stop {name}\n")
+    return 0
+
+
+def _foreground(run: Run, env: Mapping[str, str], *, as_json: bool, resumed: bool, who: str) -> int:
+    budget = run.record.budget_usd
+    view = watcher(
+        json_only=as_json, budget_usd=None if budget is None else Decimal(budget), past=resumed
+    )
+    try:
+        controller = wiring.controller(run, view, env)
+        view.say(f"{run.record.run_id}  everything of this run is in {run.store.uri}")
+        wiring.on_interrupt(controller, who, view.say)
+        done = controller.run()
+    finally:
+        view.close()
+    return _finish(run, controller, done, view, as_json=as_json)
+
+
+def _finish(
+    run: Run, controller: Controller, done: Done, view: LineWatcher, *, as_json: bool
+) -> int:
+    """Release the lease, say how it ended and what it cost; return the exit code."""
+    controller.close()
+    result = summary(run)
+    if as_json:
+        print_json(result)
+    else:
+        for text in summary_lines(run, result, view.progress.notes):
+            view.say(text)
+    if done.reason == "failed":
+        sys.stderr.write(f"error: {done.detail}\n")
+        return exit_code_of(controller.error_type)
+    if done.detail.endswith("(ctrl-c)"):
+        return 130
+    return EXIT_BY_REASON[done.reason]
+
+
+def exit_code_of(error_type: str) -> int:
+    """Return the exit code of the class of burst.errors with this name."""
+    import burst.errors
+
+    kind = getattr(burst.errors, error_type, BurstError)
+    return int(kind.exit_code)
+
+
+def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
+    """Ask the run's controller to save and stop, and wait; without one, clear away what is left."""
+    run = wiring.runs().find(name)
+    before = _status(run)
+    if now and not yes:
+        _confirm_loss(before)
+    if before.live:
+        request = {"who": f"burst stop (pid {os.getpid()})", "now": now}
+        run.store.put(STOP_REQUEST, encode(request))
+        after = _wait_until_off(run)
+    else:
+        for found in wiring.provisioner().sweep(run.record.run_id):
+            sys.stderr.write(f"ended: {found}\n")
+        after = _status(run)
+    if as_json:
+        print_json(summary(run))
+    else:
+        sys.stdout.write(f"{after.run_id}: {after.state}, saved step {after.saved_step}\n")
+    return 0
+
+
+def _confirm_loss(now: RunStatus) -> None:
+    lost = now.step - now.saved_step
+    text = f"--now loses {words.plural(lost, 'step')} (step {now.step}, saved {now.saved_step})"
+    if not sys.stdin.isatty():
+        raise UsageError(text, hint="add --yes if that is meant")
+    sys.stderr.write(f"{text}. Stop now? [y/N] ")
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise UsageError("not stopped")
+
+
+def _wait_until_off(run: Run) -> RunStatus:
+    clock = wiring.clock()
+    began = clock.monotonic()
+    while clock.monotonic() - began < STOP_WAIT_S:
+        now = _status(run)
+        if not now.live:
+            return now
+        clock.sleep(POLL_S)
+    raise BurstError(
+        f"{run.record.run_id} has not stopped within {STOP_WAIT_S:.0f} s; it goes on trying",
+        hint=f"stop without saving: burst stop {run.record.run_id} --now",
+    )
+
+
+def _status(run: Run) -> RunStatus:
+    return status_of(run, wiring.clock(), wiring.owner_alive)
+
+
+def chaos_run(name: str, *, kill: str, notice: str | None, as_json: bool) -> int:
+    """Kill one part of a run by SIGKILL, after a notice if one is asked for."""
+    run = wiring.runs().find(name)
+    now = _status(run)
+    if kill not in {"worker", "node", "controller"}:
+        raise UsageError(f"--kill {kill}: write worker, node or controller")
+    if not now.live:
+        raise UsageError(f"{run.record.run_id} is {now.state}; there is nothing to kill")
+    warned_s = None if notice is None else duration_s(notice, default="s")
+    victim = _victim(now, kill)
+    if warned_s is not None:
+        if kill != "node":
+            raise UsageError("--notice goes with --kill node: only machines are given notice")
+        wiring.give_notice(run, victim["node_id"], warned_s)
+        wiring.clock().sleep(warned_s)
+    wiring.kill(run, kill, victim)
+    told = {"run": run.record.run_id, "killed": kill, "at_step": _status(run).step, **victim}
+    if as_json:
+        print_json(told)
+    else:
+        what = "  ".join(f"{key} {value}" for key, value in victim.items())
+        sys.stdout.write(f"killed the {kill} of {run.record.run_id}: {what}\n")
+        if kill == "controller":
+            sys.stdout.write(f"go on with: burst resume {run.record.run_id}\n")
+    return 0
+
+
+def _victim(now: RunStatus, kill: str) -> dict[str, Any]:
+    """Choose what dies: any worker, any node but the head, or the controller."""
+    chance = random.SystemRandom()
+    if kill == "controller":
+        return {"pid": now.owner_pid}
+    if kill == "node":
+        nodes = [node for node in now.nodes if node.index > 0 and node.state != "ended"]
+        if not nodes:
+            raise UsageError("no node is up yet; try again in a few seconds")
+        return {"node_id": chance.choice(nodes).node_id}
+    if not now.workers:
+        raise UsageError("no worker has started yet; try again in a few seconds")
+    worker = chance.choice(now.workers)
+    return {
+        "rank": worker.rank,
+        "pid": worker.pid,
+        "start_time": worker.start_time,
+        "node_id": worker.node_id,
+    }

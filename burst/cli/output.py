@@ -1,0 +1,56 @@
+"""Results: JSON for machines, plain aligned tables for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from burst.records import stamp
+
+
+def print_json(value: object) -> None:
+    """Print a result as JSON: money as text with all its digits, times as ISO 8601 with Z."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - JSON
+    """Turn dataclasses and the like into what JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {f.name: plain(getattr(value, f.name)) for f in fields if f.repr}
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return stamp(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
+    """Align columns; those whose letter in `right` is `r` to the right.
+
+    >>> print(table(["a", "usd"], [["x", "1.00"], ["yy", "10.00"]], right="lr"))
+    a     usd
+    x    1.00
+    yy  10.00
+    """
+    lines = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    sides = right.ljust(len(header), "l")
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if side == "r" else cell.ljust(width)
+            for cell, width, side in zip(line, widths, sides, strict=True)
+        ).rstrip()
+        for line in lines
+    )

@@ -1,0 +1,157 @@
+"""Showing runs: the list, one run's state, its logs, its cost."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable
+from decimal import Decimal
+
+from burst import wiring
+from burst.cli import words
+from burst.cli.output import print_json, table
+from burst.cli.summary import cost_lines, kinds
+from burst.controller.logs import LogReader
+from burst.controller.runs import Run
+from burst.controller.status import RunStatus, cost_of, status_of
+from burst.cost.report import to_csv_rows, to_json
+from burst.records import moment
+
+OTHERS_SHOWN = 10
+FOLLOW_S = 0.3
+
+
+def list_runs(*, all_runs: bool, as_json: bool) -> None:
+    """Print a line per run, newest first."""
+    found = [_status(run) for run in wiring.runs().all()]
+    ended = [status for status in found if not status.live]
+    shown = found if all_runs else [s for s in found if s.live or s in ended[:OTHERS_SHOWN]]
+    if as_json:
+        print_json([_brief(status) for status in shown])
+        return
+    if not shown:
+        sys.stdout.write("no runs yet; start one with: burst run FILE\n")
+        return
+    lines = [
+        [
+            status.run_id,
+            status.state,
+            f"{status.step}" + (f"/{status.progress.total}" if status.progress.total else ""),
+            "-" if status.progress.loss is None else f"{status.progress.loss:.3f}",
+            words.dollars(status.spent_usd),
+            f"{moment(status.created):%Y-%m-%d %H:%M}Z",
+        ]
+        for status in shown
+    ]
+    header = ["run", "state", "step", "loss", "cost", "created"]
+    sys.stdout.write(table(header, lines, right="llrrrl") + "\n")
+
+
+def _status(run: Run) -> RunStatus:
+    return status_of(run, wiring.clock(), wiring.owner_alive)
+
+
+def _brief(status: RunStatus) -> dict[str, object]:
+    now = status.progress
+    return {
+        "run": status.run_id,
+        "uri": status.uri,
+        "state": status.state,
+        "live": status.live,
+        "owner": status.owner,
+        "created": status.created,
+        "step": status.step,
+        "total_steps": now.total,
+        "saved_step": status.saved_step,
+        "loss": now.loss,
+        "tokens_per_second": now.tokens_per_second if status.live else None,
+        "seconds_left": now.seconds_left if status.live else None,
+        "preemptions": status.preemptions,
+        "restarts": status.restarts,
+        "spent_usd": status.spent_usd,
+        "detail": status.detail,
+    }
+
+
+def show_status(name: str, *, as_json: bool) -> None:
+    """Print where a run stands."""
+    status = _status(wiring.runs().find(name))
+    if as_json:
+        print_json({**_brief(status), "nodes": status.nodes, "workers": status.workers})
+        return
+    driven = f"driven by {status.owner}" if status.live else "no controller drives it"
+    nodes = words.plural(status.preemptions, "node")
+    restarts = words.plural(status.restarts, "restart")
+    lines = [
+        f"{status.run_id}  {status.state}  ({driven})",
+        f"  in        {status.uri}",
+        f"  training  {words.progress(status.progress, status.spent_usd, None)}",
+        f"  saved     step {status.saved_step}",
+        f"  losses    {nodes}, {restarts} of the workers",
+    ]
+    if status.detail:
+        lines.append(f"  because   {words.first_line(status.detail)}")
+    sys.stdout.write("\n".join(lines) + "\n")
+    rows = [
+        [
+            node.node_id,
+            "head" if node.index == 0 else "workers",
+            node.state,
+            f"{node.launched:%H:%M:%S}",
+            f"{node.ended:%H:%M:%S}" if node.ended else "",
+            f"{words.dollars(node.usd_per_hour)}/h",
+        ]
+        for node in status.nodes
+    ]
+    if rows:
+        header = ["node", "for", "state", "from", "to", "price"]
+        sys.stdout.write(table(header, rows, right="lllllr") + "\n")
+    if status.state == "orphaned":
+        sys.stdout.write(f"go on with: burst resume {status.run_id}\n")
+
+
+def show_logs(name: str, *, follow: bool, node: str | None) -> None:
+    """Print the logs of all nodes as they come; with --follow until the run has ended."""
+    run = wiring.runs().find(name)
+    reader = LogReader(run.store, node)
+    clock = wiring.clock()
+    while True:
+        live = follow and _status(run).live
+        _write(reader.new())
+        if not live:
+            return
+        clock.sleep(FOLLOW_S)
+
+
+def _write(pieces: Iterable[tuple[str, str]]) -> None:
+    for source, text in pieces:
+        for line in text.splitlines():
+            sys.stdout.write(f"{source}  {line}\n")
+    sys.stdout.flush()
+
+
+def show_cost(names: list[str], *, as_json: bool, as_csv: bool) -> None:
+    """Print what runs cost, split by what the time was good for."""
+    runs = wiring.runs()
+    chosen = [runs.find(name) for name in names] if names else list(runs.all())
+    costs = [cost_of(run, wiring.clock(), wiring.owner_alive) for run in chosen]
+    if as_json:
+        print_json([to_json(cost) for cost in costs])
+    elif as_csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerows(line for cost in costs for line in to_csv_rows(cost))
+    elif len(costs) == 1 and names:
+        sys.stdout.write("\n".join(cost_lines(costs[0])) + "\n")
+    else:
+        header = ["run", "cost", *kinds(), "useful steps", "repeated"]
+        rows = [
+            [
+                cost.run_id,
+                words.dollars(cost.total_usd),
+                *[words.dollars(cost.by_kind.get(kind, Decimal(0))) for kind in kinds()],
+                str(cost.steps_useful),
+                str(cost.steps_repeated),
+            ]
+            for cost in costs
+        ]
+        sys.stdout.write(table(header, rows, right="l" + "r" * 8) + "\n")

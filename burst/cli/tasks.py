@@ -1,0 +1,172 @@
+"""Reading task files, planning them, and asking before anything is spent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+
+from burst import wiring
+from burst.cli.output import plain, print_json, table
+from burst.cli.words import dollars, plural
+from burst.cost.offers import Plan
+from burst.cost.offers import plan as plan_offers
+from burst.errors import NoOfferError, UsageError
+from burst.task_specs.model import Task
+from burst.task_specs.parse import Overrides, dump, load, parse
+from burst.task_specs.schema import json_schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the command line says besides the file; it wins over the file."""
+
+    name: str | None = None
+    env: list[str] | None = None
+    secret: list[str] | None = None
+    num_nodes: int | None = None
+    workers: str | None = None
+    use_spot: bool | None = None
+    budget: str | None = None
+    run_uri: str | None = None
+
+    def overrides(self) -> Overrides:
+        """In the parser's form, with this process's environment to take values from."""
+        return Overrides(
+            name=self.name,
+            envs=tuple(self.env or ()),
+            secrets=tuple(self.secret or ()),
+            environ=os.environ,
+            num_nodes=self.num_nodes,
+            workers=self.workers,
+            use_spot=self.use_spot,
+            budget_usd=self.budget,
+            run_uri=self.run_uri,
+        )
+
+    def storable(self, task: Task) -> str:
+        """Return the task as text for the run's folder: no secret, no value from outside the file.
+
+        A name whose value is left out asks for it again on resume.
+        """
+        outside = {item.partition("=")[0] for item in self.env or ()}
+        return dump(task, leave_out=outside | set(task.secrets))
+
+
+def read_task(file: Path | bytes, given: Given, *, source: str | None = None) -> Task:
+    """Read a task file, or the bytes of one; SpecError with every problem."""
+    if isinstance(file, Path):
+        return load(file, given.overrides())
+    return parse(file, source=source or "task", overrides=given.overrides())
+
+
+def user_env(task: Task) -> Mapping[str, str]:
+    """Return what the user's code finds in its environment."""
+    return {**task.envs, **task.secrets}
+
+
+def plan_of(task: Task) -> Plan:
+    """Return where the task can run; NoOfferError with reasons when nowhere."""
+    made = plan_offers(task, wiring.offers(task))
+    if not made.candidates:
+        reasons = [f"  {r.offer.pool:<8} {r.reason}" for r in made.rejected]
+        raise NoOfferError(
+            "\n".join([f"nothing here can run {task.name}", *reasons]),
+            hint="burst plan shows what was looked at; burst doctor shows what this machine has",
+        )
+    return made
+
+
+def check_file(file: Path, given: Given, *, as_json: bool) -> None:
+    """Print what a valid file says, in short."""
+    task = read_task(file, given)
+    if as_json:
+        print_json({"valid": True, "task": task_json(task), "warnings": list(task.warnings)})
+        return
+    what = task.burst.train or "its run command"
+    sys.stdout.write(f"{file}: ok; {task.name} runs {what} on {plural(task.num_nodes, 'node')}\n")
+    _warn(task)
+
+
+def plan_file(file: Path, given: Given, *, as_json: bool) -> None:
+    """Print the plan of a file; nothing is started."""
+    task = read_task(file, given)
+    made = plan_offers(task, wiring.offers(task))
+    if as_json:
+        print_json(plan_json(task, made))
+        return
+    show_plan(task, made)
+    if not made.candidates:
+        plan_of(task)
+
+
+def task_json(task: Task) -> dict[str, object]:
+    """Return the normalised task; values of secrets and variables from outside are left out."""
+    found = plain(replace(task, secrets={}))
+    assert isinstance(found, dict)
+    found["secrets"] = dict.fromkeys(task.secrets)
+    return found
+
+
+def plan_json(task: Task, made: Plan) -> dict[str, object]:
+    """Return task, candidates and the most it can cost."""
+    return {
+        "task": task_json(task),
+        "candidates": plain(made.candidates),
+        "rejected": plain(made.rejected),
+        "usd_per_hour": plain(made.usd_per_hour),
+        "most_usd": plain(made.most_usd),
+        "why": made.why,
+        "warnings": list(task.warnings),
+    }
+
+
+def show_plan(task: Task, made: Plan) -> None:
+    """Print the candidates, the best marked, and the most that can be spent."""
+    rows = [
+        [
+            "->" if n == 0 else "",
+            found.offer.pool,
+            found.offer.zone or found.offer.region or "-",
+            found.offer.machine_type,
+            f"{found.nodes} {'spot' if found.offer.spot else 'own' if found.offer.owned else ''}",
+            f"{found.usd_per_hour:.2f}",
+            found.offer.quote.source,
+        ]
+        for n, found in enumerate(made.candidates)
+    ]
+    header = ["", "pool", "place", "machine", "nodes", "$/h", "price from"]
+    sys.stdout.write(table(header, rows, right="lllllrl") + "\n")
+    for refused in made.rejected:
+        sys.stdout.write(f"   not {refused.offer.pool}: {refused.reason}\n")
+    most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"
+    sys.stdout.write(f"{task.name}: {most} ({made.why})\n")
+    _warn(task)
+
+
+def _warn(task: Task) -> None:
+    for warning in task.warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+
+
+def confirm(made: Plan, *, yes: bool) -> None:
+    """Ask before money is spent; with nothing to spend there is nothing to ask."""
+    if yes or (made.usd_per_hour or Decimal(0)) == 0:
+        return
+    per_hour = dollars(made.usd_per_hour or Decimal(0))
+    most = "with no limit" if made.most_usd is None else f"at most {dollars(made.most_usd)}"
+    text = f"this can spend {per_hour} an hour, {most}"
+    if not sys.stdin.isatty():
+        raise UsageError(text, hint="add --yes to spend it without being asked")
+    sys.stderr.write(f"{text}. Continue? [y/N] ")
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise UsageError("nothing was started")
+
+
+def print_schema() -> None:
+    """Print the JSON schema of task files."""
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")

@@ -1,0 +1,147 @@
+"""Saying what happened, in one line per change: time, the state's name, the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from burst.controller.account import Progress
+from burst.cost.decide import (
+    Active,
+    Done,
+    DriverLost,
+    Event,
+    NodeLost,
+    NodeUp,
+    NoticeGiven,
+    Started,
+    State,
+    StopAsked,
+    Tick,
+    UserFailed,
+    WorkersStarted,
+)
+from burst.records import moment
+
+KIB = 1024
+
+
+def line(at: datetime, word: str, text: str) -> str:
+    """Return one line of the log a person reads; times are UTC."""
+    return f"{at:%H:%M:%S}  {word:<9} {text}".rstrip()
+
+
+def change(state: State, event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0911 - a line per kind
+    """Return the word and the text for a change of state, or None if nobody needs to see it."""
+    if isinstance(state, Done):
+        return _done(state)
+    match event:
+        case Started():
+            nodes = plural(len(state.nodes) - 1, "node")
+            return "launching", f"{nodes} and the head"
+        case NodeUp() if state.driving and all(node.state == "up" for node in state.nodes):
+            return "ready", f"{plural(len(state.nodes) - 1, 'node')}; starting the workers"
+        case NodeLost(node_id=node_id, why=why):
+            return "lost", f"{node_id} ({first_line(why)}); {_replacement(state, event)}"
+        case DriverLost(why=why):
+            return "lost", f"the driver ({why}); starting over from the last checkpoint"
+        case WorkersStarted(world_size=world, attempt=attempt):
+            again = f" (attempt {attempt})" if attempt > 1 else ""
+            return "starting", f"{plural(world, 'worker')}{again}"
+        case UserFailed(error=error):
+            return "failed", f"{first_line(error)}; starting the workers again"
+        case NoticeGiven(node_id=node_id, deadline_s=seconds):
+            return "notice", f"{node_id} leaves in {seconds:.0f} s; saving"
+        case StopAsked(who=who):
+            return "stopping", f"asked by {who}; saving first"
+        case Tick() if state.stopping:
+            return "stopping", f"{state.stopping.detail}; saving first"
+        case _:
+            return None
+
+
+def _replacement(state: Active, event: NodeLost) -> str:
+    del event
+    newest = max(state.nodes, key=lambda node: node.node_id)
+    if not state.driving:
+        return "starting over from the last checkpoint"
+    return f"{newest.node_id} takes its place"
+
+
+def _done(state: Done) -> tuple[str, str]:
+    detail = f"; {first_line(state.detail)}" if state.detail else ""
+    return state.reason, f"step {state.step}, saved {state.saved_step}{detail}"
+
+
+def told(fact: Mapping[str, Any]) -> tuple[datetime, str, str] | None:
+    """Return time, word and text for a fact of the training worth a line of its own."""
+    at = moment(fact["time"])
+    match fact["kind"]:
+        case "started":
+            return at, "running", f"{plural(int(fact['world']), 'worker')}, from the beginning"
+        case "resumed":
+            workers = plural(int(fact["world"]), "worker")
+            return at, "resumed", f"{workers}, from step {fact['step']}"
+        case "saved":
+            seconds = (moment(fact["end"]) - moment(fact["start"])).total_seconds()
+            size = human_bytes(int(fact["size_bytes"]))
+            return at, "saved", f"step {fact['step']}, {size} in {seconds:.1f} s"
+        case "save_failed":
+            return at, "unsaved", f"step {fact['step']}: {first_line(str(fact['error']))}"
+        case _:
+            return None
+
+
+def progress(now: Progress, spent_usd: Decimal, budget_usd: Decimal | None) -> str:
+    """Return where training stands: step, loss, speed, dollars, time left."""
+    of = f" of {now.total}" if now.total else ""
+    parts = [f"step {now.step}{of}"]
+    if now.loss is not None:
+        parts.append(f"loss {now.loss:.3f}")
+    if now.tokens_per_second:
+        parts.append(f"{now.tokens_per_second:,.0f} tokens/s")
+    elif now.seconds_per_step:
+        parts.append(f"{now.seconds_per_step:.2f} s/step")
+    parts.append(dollars(spent_usd) + (f" of {dollars(budget_usd)}" if budget_usd else ""))
+    if now.seconds_left is not None:
+        parts.append(f"{human_time(now.seconds_left)} left")
+    return "  ".join(parts)
+
+
+def dollars(usd: Decimal) -> str:
+    """Two digits, or four below ten cents so that small runs do not read as nothing."""
+    return f"${usd:,.4f}" if Decimal(0) < usd < Decimal("0.1") else f"${usd:,.2f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Write `1 node`, `2 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_line(text: str) -> str:
+    """Return the line of an error that says what it is: the last one of a traceback."""
+    lines = [found.strip() for found in text.strip().splitlines() if found.strip()]
+    return lines[-1] if lines else ""
+
+
+def human_bytes(size: int) -> str:
+    """Write 12.3 MiB."""
+    value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= KIB and len(units) > 1:
+        value /= KIB
+        units.pop(0)
+    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def human_time(seconds: float) -> str:
+    """Write 42 s, 3 min 10 s, 2 h 5 min, 4 d 3 h."""
+    whole = timedelta(seconds=round(max(seconds, 0.0)))
+    days, rest = whole.days, whole.seconds
+    hours, minutes, left = rest // 3600, rest % 3600 // 60, rest % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {left} s" if minutes else f"{left} s"

@@ -1,0 +1,283 @@
+"""The composition root: the one module that knows which adapter serves which port."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from burst.ports import Clock
+from burst.records import encode, notice_key
+
+if TYPE_CHECKING:
+    from burst.controller.loop import Controller, Watcher
+    from burst.controller.runs import Machine, Run, Runs
+    from burst.cost.decide import Limits
+    from burst.cost.offers import Offer
+    from burst.provision.local import LocalProvisioner
+    from burst.storage.lease import Owner
+    from burst.storage.port import ObjectStore
+    from burst.task_specs.model import Task
+
+LEASE_TTL_S = 15.0
+DRIVER = ("-m", "burst.training.ray_train")
+
+
+class SystemClock:
+    """See burst.ports.Clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: TID251 - the one real clock
+
+
+def clock() -> Clock:
+    """Return the machine's clock."""
+    return SystemClock()
+
+
+def home() -> Path:
+    """Return the folder of this person's burst: $BURST_HOME, or ~/.burst."""
+    return Path(os.environ.get("BURST_HOME", "~/.burst")).expanduser().absolute()
+
+
+def store(uri: str) -> ObjectStore:
+    """Open an object store."""
+    from burst.storage.open import open_store
+
+    return open_store(uri)
+
+
+def runs() -> Runs:
+    """Return the runs known here."""
+    from burst.controller.runs import Runs
+
+    return Runs(home(), store)
+
+
+def pools() -> Mapping[str, Any]:
+    """Return what `$BURST_HOME/pools.yaml` says, or nothing."""
+    from burst.task_specs.pools import read_pools
+
+    return read_pools(home() / "pools.yaml")
+
+
+def provisioner() -> LocalProvisioner:
+    """Return the pool of this machine."""
+    from burst.provision.local import LocalProvisioner
+
+    return LocalProvisioner(home())
+
+
+def machine() -> Machine:
+    """Return what this machine is and costs."""
+    from burst.controller.runs import Machine
+    from burst.provision.local import this_machine
+
+    found = this_machine(pools())
+    return Machine(
+        cpus=found.cpus,
+        gpus=len(found.gpus),
+        machine_type=socket.gethostname(),
+        usd_per_node_hour=found.usd_per_node_hour,
+        price_source=found.price_source,
+    )
+
+
+def limits(run: Run) -> Limits:
+    """Return what the run's task allows."""
+    from burst.cost.decide import Limits
+
+    record = run.record
+    per_hour = Decimal(record.usd_per_node_hour) * record.nodes
+    return Limits(
+        nodes=record.nodes,
+        least_nodes=max(1, -(-record.workers_low // record.slots_per_node)),
+        max_failures=record.max_failures,
+        budget_usd=None if record.budget_usd is None else Decimal(record.budget_usd),
+        deadline_s=record.deadline_s,
+        reserve_usd=per_hour * 60 / 3600,  # a minute for the last save and the release
+    )
+
+
+def controller(run: Run, watcher: Watcher, env: Mapping[str, str]) -> Controller:
+    """Take the run's lease and return its controller; OwnedError if another one lives.
+
+    `env` is what the task gives to the user's code, secrets included; it goes to the nodes'
+    environment and is written nowhere.
+    """
+    from burst.controller.book import Book, read_history
+    from burst.controller.loop import Controller, Tools
+    from burst.storage.journal import Journal
+    from burst.storage.lease import Lease
+
+    lease = Lease.acquire(
+        run.store, this_owner(), ttl_s=LEASE_TTL_S, clock=clock(), alive=owner_alive
+    )
+    journal = Journal(run.store)
+    tools = Tools(
+        store=run.store,
+        provisioner=provisioner(),
+        clock=clock(),
+        book=Book(journal),
+        lease=lease,
+        watcher=watcher,
+        env=node_env(env),
+        driver_argv=(sys.executable, *DRIVER),
+    )
+    return Controller(run.record, limits(run), read_history(journal), tools)
+
+
+def this_owner() -> Owner:
+    """Return this process as the owner of a lease."""
+    from burst.agent.processes import start_time
+    from burst.storage.lease import Owner
+
+    pid = os.getpid()
+    return Owner(
+        host=socket.gethostname(), pid=pid, started_at=str(start_time(pid)), name=getpass.getuser()
+    )
+
+
+def owner_alive(owner: Owner) -> bool | None:
+    """Say whether an owner's process lives; None when it is on another machine."""
+    from burst.agent.processes import alive
+
+    if owner.host != socket.gethostname():
+        return None
+    return alive(owner.pid, float(owner.started_at))
+
+
+def give_notice(run: Run, node_id: str, seconds: float) -> None:
+    """Tell a node's agent that the node will be taken, as a cloud's metadata service would."""
+    run.store.put(notice_key(node_id), encode({"left_s": seconds, "source": "burst chaos"}))
+
+
+def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
+    """Kill a worker, a node or the controller by SIGKILL, as a machine would lose it."""
+    from burst.agent.processes import alive
+
+    if kind == "node":
+        provisioner().kill_node(run.record.run_id, victim["node_id"])
+    elif "start_time" not in victim or alive(victim["pid"], victim["start_time"]):
+        os.kill(victim["pid"], signal.SIGKILL)
+
+
+def leftovers() -> tuple[str, ...]:
+    """Return what still runs of runs that no controller drives."""
+    from burst.controller.status import status_of
+
+    found: list[str] = []
+    for run in runs().all():
+        if not status_of(run, clock(), owner_alive).live:
+            views = provisioner().observe(run.record.run_id)
+            found += [
+                f"{run.record.run_id} {view.node_id}" for view in views if view.state == "running"
+            ]
+    return tuple(found)
+
+
+def node_env(user: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment of a node of this machine.
+
+    The user's variables travel in one of ours and are set only around the user's own code, so
+    that a RAY_ADDRESS or PYTHONPATH among them cannot touch the machinery.
+    """
+    return {"BURST_USER_ENV": json.dumps(dict(user)), "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def detach(argv: list[str], env: Mapping[str, str], log: Path) -> int:
+    """Start a burst command that outlives this terminal; return its pid."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "burst.cli", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+    return child.pid
+
+
+def on_interrupt(controller: Controller, who: str, say: Callable[[str], None]) -> None:
+    """Save and stop on the first Ctrl-C, TERM or HUP; stop at once on the second."""
+    seen = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        del frame
+        again = seen.is_set()
+        seen.set()
+        name = "ctrl-c" if number == signal.SIGINT else signal.Signals(number).name
+        controller.ask_stop(f"{who} ({name})", now=again)
+        say("stopping now" if again else "saving, then stopping; once more to stop now")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+
+
+def missing_packages() -> Mapping[str, str]:
+    """Return what is not installed, and how to get it."""
+    from importlib.util import find_spec
+
+    wanted = {"ray": "train", "torch": "train", "boto3": "aws", "s3fs": "aws"}
+    return {
+        name: f"pip install 'burst-trainer[{extra}]'"
+        for name, extra in wanted.items()
+        if find_spec(name) is None
+    }
+
+
+def disk_free(path: Path) -> int:
+    """Return the free bytes of the disk that holds a path."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def offers(task: Task) -> tuple[Offer, ...]:
+    """Return what every pool can give; in this version, this machine."""
+    from burst.cost.offers import Offer
+    from burst.cost.quotes import UNROUNDED, Quote
+    from burst.provision.local import this_machine
+
+    del task  # the local pool offers the same whatever is asked
+    found = this_machine(pools())
+    quote = Quote(
+        usd_per_hour=found.usd_per_node_hour,
+        source=found.price_source,
+        observed_at=clock().now(),
+        billing=UNROUNDED,
+        free=found.usd_per_node_hour == 0,
+    )
+    return (
+        Offer(
+            pool="local",
+            region="",
+            zone="",
+            machine_type=socket.gethostname(),
+            cpus=float(found.cpus),
+            memory_gb=found.memory_gb,
+            accelerators=found.accelerators,
+            spot=False,
+            quote=quote,
+        ),
+    )
