@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
 Precision = Literal["fp32", "bf16", "fp16"]
+NEVER_S = 3650 * 86_400.0  # ten years: the longest duration a file can say
 Spot = Literal["spot", "on-demand", "auto"]
 
 
@@ -46,6 +47,7 @@ class Autostop:
 
     idle_minutes: int | None
     down: bool = False
+    other: Mapping[str, Any] = field(default_factory=dict)  # SkyPilot's further keys, as read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Resources:
     memory_gb: Amount | None = None
     disk_size_gb: int | None = None
     use_spot: bool | None = None  # None: not said
-    image_id: str | None = None
+    image_id: str | None = None  # a map of regions to images is in `other`
     max_hourly_usd: float | None = None
     autostop: Autostop | None = None
     ports: tuple[str, ...] = ()
@@ -92,7 +94,7 @@ class CheckpointRule:
     """When to save and how many to keep."""
 
     every_s: float = 300.0
-    every_steps: int | None = None
+    every_steps: int | None = None  # if given, every_s is NEVER_S
     keep: int = 3
     dir: str | None = None  # for tasks without burst.train: the folder that is committed
 
@@ -136,11 +138,12 @@ class Task:
 
     name: str  # as typed; for people
     source: str  # the file it came from
-    workdir: str | None = None  # absolute local path
+    workdir: str | None = None  # absolute local path; a git workdir is in `other`
     num_nodes: int = 1
     candidates: tuple[Resources, ...] = (Resources(),)
     ordered: bool = False  # try candidates in this order, instead of the cheapest first
-    envs: Mapping[str, str] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    private_envs: frozenset[str] = frozenset()  # of `envs`: values that are written down nowhere
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     mounts: tuple[Mount, ...] = ()
     setup: str | None = None

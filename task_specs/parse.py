@@ -1,0 +1,184 @@
+"""From the text of a task file to a Task, once, at the edge. Only SpecError ever leaves."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from burst.errors import Problem, SpecError
+from burst.task_specs import units
+from burst.task_specs.advice import advise
+from burst.task_specs.burst_block import Around, read_burst
+from burst.task_specs.fields import Fields
+from burst.task_specs.foreign import foreign
+from burst.task_specs.keys import PLACES, TOP_HANDED_ON
+from burst.task_specs.model import Task
+from burst.task_specs.mounts import Local, read_mounts
+from burst.task_specs.names import check_name
+from burst.task_specs.overrides import Overrides, override
+from burst.task_specs.plain import handed_on
+from burst.task_specs.problems import Report
+from burst.task_specs.resources import Candidates, read_resources
+from burst.task_specs.variables import Variables, read_variables
+from burst.task_specs.yaml_nodes import ListNode, MapNode, read_document
+
+__all__ = ["Overrides", "load", "parse"]
+
+NO_OVERRIDES = Overrides()
+HINT = "burst schema prints every field; examples/ has complete task files"
+
+
+def load(path: Path, overrides: Overrides = NO_OVERRIDES) -> Task:
+    """Read a task file; local files it names must exist. Raises SpecError with all problems."""
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        problem = Problem(field="", message=f"cannot be read: {(reason or 'unknown').lower()}")
+    else:
+        return parse(data, source=str(path), overrides=overrides, exists=os.path.exists)
+    raise SpecError(str(path), (problem,))
+
+
+def parse(
+    text: str | bytes,
+    *,
+    source: str,
+    overrides: Overrides = NO_OVERRIDES,
+    exists: Callable[[str], bool] = lambda _: True,
+) -> Task:
+    """Return the task in `text`, or raise SpecError with every problem found.
+
+    Relative local paths are taken from the folder of `source`. `exists` is asked about each local
+    path; without it none is looked for.
+    """
+    report = Report()
+    root = read_document(text, report)
+    task = None
+    if root is not None and not foreign(root, report) and isinstance(root, MapNode):
+        local = Local(folder=os.path.abspath(os.path.dirname(source)), exists=exists)  # noqa: PTH100, PTH120 - `source` need not be a path
+        task = _task(override(root, overrides), source, overrides, local, report)
+    if report.problems or task is None:
+        raise SpecError(source, report.problems, hint=HINT)
+    return replace(task, warnings=report.warnings)
+
+
+def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report: Report) -> Task:
+    known = {key: e for key, e in node.entries.items() if not key.startswith("x-")}
+    root = Fields(replace(node, entries=known), "", report)
+    root.refuse_unknown(PLACES[""], "")
+    variables = read_variables(root, overrides.given)
+    num_nodes = root.whole("num_nodes", least=1) or 1
+    resources = root.fields("resources")
+    candidates = _with_max_price(read_resources(resources), root, resources)
+    mounts = read_mounts(root, variables, local)
+    burst = read_burst(root, Around(num_nodes=num_nodes, candidates=candidates.all, local=local))
+    workdir, git = _workdir(root, variables, local)
+    task = Task(
+        name=root.read("name", check_name) or _name_of(source),
+        source=source,
+        workdir=workdir,
+        num_nodes=num_nodes,
+        candidates=candidates.all,
+        ordered=candidates.ordered,
+        envs=variables.envs,
+        private_envs=variables.private,
+        secrets=variables.secrets,
+        mounts=mounts,
+        setup=_script(root, "setup"),
+        run=_script(root, "run"),
+        other={**git, **_handed_on(root, variables)},
+        burst=burst,
+    )
+    _check_something_runs(root)
+    advise(task, report)
+    return task
+
+
+def _name_of(source: str) -> str:
+    """Return the file's name without its ending, `task` if that cannot be a name."""
+    try:
+        return check_name(os.path.splitext(os.path.basename(source))[0])  # noqa: PTH119, PTH122
+    except ValueError:
+        return "task"
+
+
+def _with_max_price(candidates: Candidates, root: Fields, resources: Fields | None) -> Candidates:
+    """Apply `burst.max_price`, dstack's name for resources.max_hourly_cost."""
+    node = root.node("burst")
+    if not isinstance(node, MapNode):
+        return candidates
+    burst = Fields(node, "burst", root.report)
+    price = burst.read("max_price", units.usd)
+    if price is None:
+        return candidates
+    if resources is not None and any(one.max_hourly_usd is not None for one in candidates.all):
+        burst.problem("max_price", "a second name for resources.max_hourly_cost; keep one of them")
+    priced = tuple(replace(one, max_hourly_usd=price) for one in candidates.all)
+    return replace(candidates, all=priced)
+
+
+def _workdir(root: Fields, variables: Variables, local: Local) -> tuple[str | None, dict[str, Any]]:
+    """Return a local folder, or SkyPilot's git form (url and ref) for `other`."""
+    node = root.node("workdir")
+    if isinstance(node, MapNode):
+        git = Fields(node, "workdir", root.report)
+        for key in node.entries:
+            if key not in {"url", "ref"}:
+                git.problem(key, "unknown field; a git workdir takes url and ref")
+        if not git.has("url"):
+            root.problem("workdir", "needs a `url`")
+        found = ((key, git.read(key, variables.substitute)) for key in ("url", "ref"))
+        return None, {"workdir": {key: text for key, text in found if text is not None}}
+    typed = root.read("workdir", variables.substitute)
+    if typed is None:
+        return None, {}
+    path = local.path(typed)
+    if not typed.strip() or not local.exists(path):
+        root.problem("workdir", "there is no such folder on this machine")
+    return path, {}
+
+
+def _script(root: Fields, key: str) -> str | None:
+    """Return commands byte for byte; a list of commands is refused with the form to write."""
+    if isinstance(root.node(key), ListNode | MapNode):
+        root.problem(key, f"needs text; write `{key}: |` and the commands below it")
+        return None
+    return root.text(key) or None
+
+
+def _handed_on(root: Fields, variables: Variables) -> dict[str, Any]:
+    other: dict[str, Any] = {}
+    for key in TOP_HANDED_ON:
+        node = root.node(key)
+        if node is not None:
+            substituted = key in {"service", "volumes"}  # as SkyPilot does
+            value = handed_on(node, key, root.report)
+            other[key] = _substituted(value, variables) if substituted else value
+    if variables.managed:
+        other["managed_secrets"] = [*other.get("managed_secrets", []), *variables.managed]
+    return other
+
+
+def _substituted(value: Any, variables: Variables) -> Any:  # noqa: ANN401 - YAML
+    if isinstance(value, str):
+        return variables.substitute(value)
+    if isinstance(value, list):
+        return [_substituted(item, variables) for item in value]
+    if isinstance(value, dict):
+        return {key: _substituted(item, variables) for key, item in value.items()}
+    return value
+
+
+def _check_something_runs(root: Fields) -> None:
+    """Refuse a task that would do nothing, and one that says twice what to do."""
+    node = root.node("burst")
+    has_run = root.has("run") and root.text("run") != ""
+    trains = isinstance(node, MapNode) and Fields(node, "burst", root.report).has("train")
+    if trains and has_run:
+        root.problem("run", "`burst.train` is given too; one of them starts the training")
+    if not trains and not has_run:
+        root.report.problem("", "nothing to run: give `run:` (a command) or `burst.train`")

@@ -1,0 +1,192 @@
+"""The `resources` block: one candidate, or several of which any (or the first that can) will do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from burst.task_specs import units
+from burst.task_specs.accelerators import Choice, read_accelerators
+from burst.task_specs.fields import Fields, as_boolean
+from burst.task_specs.infra import read_infra
+from burst.task_specs.keys import AUTOSTOP, PLACES, RESOURCES_HANDED_ON
+from burst.task_specs.model import Autostop, Resources
+from burst.task_specs.plain import handed_on
+from burst.task_specs.yaml_nodes import ListNode, MapNode, Scalar, is_null, kind_of
+
+AUTOSTOP_TRUE_MINUTES = 5  # `autostop: true`; SkyPilot's reference says so too, 0.14.1 takes 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Every machine that will do; `ordered` if the earlier is preferred."""
+
+    all: tuple[Resources, ...] = (Resources(),)
+    ordered: bool = False
+
+
+def read_resources(fields: Fields | None) -> Candidates:
+    """Return the candidates. Fields of `resources` hold for every candidate that has not its own.
+
+    Labels of both are joined; everything else of a candidate replaces what `resources` says.
+    """
+    if fields is None:
+        return Candidates()
+    fields.refuse_unknown(PLACES["resources"], "resources")
+    if fields.has("any_of") and fields.has("ordered"):
+        fields.problem("ordered", "`any_of` is given too; keep one of them")
+    key = "ordered" if fields.has("ordered") else "any_of"
+    items = fields.items(key)
+    if not items:
+        return _expand(fields)
+    common = {k: e for k, e in fields.map.entries.items() if k not in {"any_of", "ordered"}}
+    _expand(Fields(MapNode(common), fields.path, fields.report))  # its problems, under its own name
+    found: list[Resources] = []
+    for index, item in enumerate(items):
+        place = f"{fields.at(key)}[{index}]"
+        if not isinstance(item, MapNode):
+            fields.report.problem(place, f"needs a mapping, not {kind_of(item)}", line=item.line)
+            continue
+        own = Fields(item, place, fields.report)
+        own.refuse_unknown(PLACES["candidate"], "candidate")
+        joined = {**common, **item.entries}
+        if "labels" in common and "labels" in item.entries:
+            joined["labels"] = replace(item.entries["labels"], value=_joined_labels(fields, own))
+        several = _expand(Fields(MapNode(joined, item.line), place, fields.report))
+        if len(several.all) > 1 and (several.ordered or key == "ordered"):
+            message = f"several accelerators in an order, inside `{key}`; give each its own item"
+            own.report.problem(f"{place}.accelerators", message, line=item.line)
+        found += several.all
+    unique = [one for index, one in enumerate(found) if one not in found[:index]]
+    return Candidates(all=tuple(unique), ordered=key == "ordered" and len(unique) > 1)
+
+
+def _joined_labels(outer: Fields, own: Fields) -> MapNode:
+    nodes = [fields.node("labels") for fields in (outer, own)]
+    entries = [node.entries for node in nodes if isinstance(node, MapNode)]
+    return MapNode({key: entry for each in entries for key, entry in each.items()})
+
+
+def _expand(fields: Fields) -> Candidates:
+    """Return one candidate for each type of accelerator asked for."""
+    choice = read_accelerators(fields)
+    one = _one(fields)
+    if one.use_spot and one.infra.zone is not None:
+        fields.report.warn(
+            f"{fields.path}: spot machines in zone {one.infra.zone} alone; when it has none left, "
+            "recovery has nowhere else to go"
+        )
+    if choice is None:
+        return Candidates(all=(one,))
+    return _with_each(one, choice)
+
+
+def _with_each(one: Resources, choice: Choice) -> Candidates:
+    options = tuple(replace(one, accelerators=option) for option in choice.options)
+    return Candidates(all=options, ordered=choice.ordered)
+
+
+def _one(fields: Fields) -> Resources:
+    image, image_by_region = _image(fields)
+    other: dict[str, Any] = {**image_by_region}
+    for key in RESOURCES_HANDED_ON:
+        node = fields.node(key)
+        if node is not None:
+            other[key] = handed_on(node, fields.at(key), fields.report)
+    return Resources(
+        infra=read_infra(fields),
+        instance_type=fields.text("instance_type"),
+        cpus=fields.read("cpus", units.cpus),
+        memory_gb=fields.read("memory", units.memory_gb),
+        disk_size_gb=fields.read("disk_size", units.size_gb),
+        use_spot=fields.boolean("use_spot"),
+        image_id=image,
+        max_hourly_usd=fields.read("max_hourly_cost", units.usd),
+        autostop=read_autostop(fields),
+        ports=_ports(fields),
+        labels=_labels(fields),
+        other=other,
+    )
+
+
+def _image(fields: Fields) -> tuple[str | None, dict[str, Any]]:
+    """Return one image for everywhere, or SkyPilot's map of regions to images."""
+    node = fields.node("image_id")
+    if isinstance(node, MapNode):
+        return None, {"image_id": handed_on(node, fields.at("image_id"), fields.report)}
+    return fields.text("image_id"), {}
+
+
+def _ports(fields: Fields) -> tuple[str, ...]:
+    node = fields.node("ports")
+    if isinstance(node, MapNode):
+        fields.problem("ports", "needs a port or a list of ports, not a mapping")
+        return ()
+    return tuple(fields.scalars("ports", units.ports))
+
+
+def _labels(fields: Fields) -> dict[str, str]:
+    labels = fields.fields("labels")
+    if labels is None:
+        return {}
+    for key in labels.map.entries:
+        if not labels.has(key):
+            labels.problem(key, "has no value; write text, or leave it out")
+    return {key: text for key in labels.map.entries if (text := labels.text(key)) is not None}
+
+
+def read_autostop(fields: Fields) -> Autostop | None:
+    """Return when an idle machine goes away: true, false, a duration (a number is minutes), a map.
+
+    `true` is 5 minutes. 0 is as soon as it is idle.
+    """
+    node = fields.node("autostop")
+    if node is None:
+        return None
+    if isinstance(node, MapNode):
+        return _autostop_map(Fields(node, fields.at("autostop"), fields.report))
+    if isinstance(node, ListNode):
+        fields.problem("autostop", "needs true, false, a duration or a mapping, not a list")
+        return None
+    if _is_boolean(node):
+        return Autostop(idle_minutes=AUTOSTOP_TRUE_MINUTES if as_boolean(node) else None)
+    minutes = fields.read("autostop", _minutes)
+    return None if minutes is None else _told(Autostop(idle_minutes=minutes), fields)
+
+
+def _is_boolean(node: Scalar) -> bool:
+    try:
+        as_boolean(node)
+    except ValueError:
+        return False
+    return not is_null(node)
+
+
+def _autostop_map(fields: Fields) -> Autostop:
+    fields.refuse_unknown(AUTOSTOP, "autostop")
+    minutes = fields.read("idle_minutes", _minutes)
+    others = ((key, fields.node(key)) for key in ("wait_for", "hook", "hook_timeout"))
+    return _told(
+        Autostop(
+            idle_minutes=AUTOSTOP_TRUE_MINUTES if minutes is None else minutes,
+            down=fields.boolean("down") or False,
+            other={
+                key: handed_on(node, fields.at(key), fields.report)
+                for key, node in others
+                if node is not None
+            },
+        ),
+        fields,
+    )
+
+
+def _minutes(text: str) -> int:
+    if text.strip().startswith("-"):
+        raise ValueError("cannot be negative; use false for never")
+    return int(units.duration_s(text, default="m", shortest="m") // 60)
+
+
+def _told(autostop: Autostop, fields: Fields) -> Autostop:
+    if autostop.idle_minutes == 0:
+        fields.report.warn(f"{fields.path}: autostop 0 stops a machine as soon as it is idle")
+    return autostop
