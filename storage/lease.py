@@ -11,20 +11,14 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from burst.errors import ConflictError, OwnedError, StorageError, TransientError
 from burst.storage.port import Conditional
+from burst.storage.retry import WaitingClock
 
 LEASE = "lease.json"
 _LOOK_EVERY_S = 1.0
-
-
-class WaitingClock(Protocol):
-    """See burst.ports.Clock."""
-
-    def monotonic(self) -> float: ...
-    def sleep(self, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
