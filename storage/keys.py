@@ -5,11 +5,18 @@ from __future__ import annotations
 UNFINISHED = ".burst-part-"  # a file a store is still writing; never a key
 
 
+def is_key(text: str) -> bool:
+    """Whether it may be a key."""
+    return not any(
+        part in {"", ".", ".."} or part.startswith(UNFINISHED) or "\0" in part
+        for part in text.split("/")
+    )
+
+
 def check_key(key: str) -> str:
     """Return the key, or ValueError: our code built it, so a bad one is our bug."""
-    for part in key.split("/"):
-        if part in {"", ".", ".."} or part.startswith(UNFINISHED) or "\0" in part:
-            raise ValueError(f"bad object key {key!r}: part {part!r} is not allowed")
+    if not is_key(key):
+        raise ValueError(f"bad object key {key!r}: it has an empty, relative or reserved part")
     return key
 
 

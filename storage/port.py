@@ -18,7 +18,11 @@ from typing import BinaryIO, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """What a store knows of an object. `version` changes with every write and is opaque."""
+    """What a store knows of an object.
+
+    `version` is opaque and differs whenever the bytes do. Writing the same bytes again may keep it
+    (S3), so what must never be mistaken for an earlier state holds a counter or a nonce.
+    """
 
     key: str
     size_bytes: int
@@ -77,7 +81,11 @@ class Conditional(Protocol):
     """Writes that lose to another writer instead of overwriting it."""
 
     def create(self, key: str, data: bytes) -> str:
-        """Like put, and return the version; ConflictError if the key exists, even by a race."""
+        """Like put, and return the version; ConflictError if the key exists, even by a race.
+
+        After a try whose answer was lost, the one found there may be our own: a caller that must
+        know puts a nonce into `data` and looks.
+        """
         ...
 
     def replace(self, key: str, data: bytes, version: str) -> str:

@@ -11,17 +11,34 @@ from pathlib import Path
 import pytest
 
 from burst.errors import ConflictError
+from burst.storage.backends.fsspec_store import FsspecStore
 from burst.storage.backends.local import LocalStore
 from burst.storage.memory import MemoryStore
 from burst.storage.port import ObjectStore
+from burst.storage.settings import StoreSettings
+
+
+def open_s3(request: pytest.FixtureRequest) -> ObjectStore:
+    from burst.storage.backends.s3 import S3Store
+
+    settings = StoreSettings(endpoint=request.getfixturevalue("moto_url"), region="us-east-1")
+    return S3Store(request.getfixturevalue("new_bucket")(), "root", settings)
+
 
 OPENERS: dict[str, Callable[[pytest.FixtureRequest], ObjectStore]] = {
     "memory": lambda _: MemoryStore(),
     "local": lambda request: LocalStore(request.getfixturevalue("tmp_path") / "root"),
+    "fsspec": lambda request: FsspecStore(f"memory://{request.getfixturevalue('tmp_path')}/root"),
+    "s3": open_s3,
 }
 
 
-@pytest.fixture(params=OPENERS)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.integration] if name == "s3" else [])
+        for name in OPENERS
+    ]
+)
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     return OPENERS[request.param](request)
 
