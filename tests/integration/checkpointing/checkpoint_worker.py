@@ -2,7 +2,7 @@
 
 argv: JSON of {store, scratch, rank, world, meeting, nodes, steps: [...]}; prints one JSON a line.
 Each step: {"do": "save" | "load", "step", "deadline_s"}, and the trouble that `ranks` have with it:
-"fail", "hang", "damage" or "harm".
+"fail", "hang", "damage", "harm" or "disk_bytes", the most a file may hold.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import resource
 import sys
 import threading
 from collections.abc import Iterator
@@ -65,6 +66,8 @@ def main() -> None:
     states = training(world)
     for order in given["steps"]:
         store = Troubled(Path(given["store"]))
+        limit = order.get("disk_bytes", resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         store.trouble = order if rank in order.get("ranks", range(world)) else {}
         said = follow(order, states, store, Path(given["scratch"]) / f"node-{node}", ranks)
         sys.stdout.write(json.dumps({"rank": rank, **said}) + "\n")

@@ -123,6 +123,17 @@ def test_a_failed_or_hung_upload_is_everybodys(team: Team) -> None:
     assert not list(team.store.keys("checkpoints/step-00000010"))
 
 
+def test_a_disk_that_takes_no_more_is_everybodys(team: Team) -> None:
+    """C40: the writes really fail, in torch's writer; the save before stays good."""
+    answers = team.do(save(10), save(20, disk_bytes=2000), LOAD, save(30), LOAD)
+    for one in answers:
+        assert one[1]["kind"] == "StorageError"
+        assert "saving step 20 failed on rank 0: cannot write" in one[1]["error"]
+        assert (one[2]["step"], one[4]["step"]) == (10, 30)
+    assert team.complete() == [10, 30]
+    assert [p for p in (team.folder / "scratch").rglob("*") if p.is_file()] == []
+
+
 @pytest.mark.parametrize("world", [1, 3])
 def test_another_number_of_ranks_loads_the_same_state(team: Team, world: int) -> None:
     """C35, for data parallel: names and numbers are those of the two ranks that saved."""
