@@ -59,8 +59,6 @@ def read_accelerators(fields: Fields, key: str = "accelerators") -> Choice | Non
             found += _parse(text)
         except ValueError as error:
             fields.report.problem(fields.at(key), str(error), line=line, written=text)
-    for option in found:
-        _warn_if_unknown(fields, option.kind)
     if not found:
         if isinstance(node, ListNode | MapNode) and _is_empty(node):
             fields.problem(key, "empty; name a type, as in A100:8, or leave it out")
@@ -153,9 +151,10 @@ def _by_memory(maker: str | None, size_gb: int, or_more: bool, count: int) -> li
     return found
 
 
-def _warn_if_unknown(fields: Fields, kind: str) -> None:
+def advice_on(kind: str) -> str | None:
+    """Return a warning about a type that no table here has, with the nearest one."""
     if kind in _SPELLING.values() or kind.startswith("tpu-"):
-        return
+        return None
     guess = nearest(kind, _SPELLING.values())
     meant = f"; did you mean {guess}?" if guess else ""
-    fields.report.warn(f"accelerator {kind} is not a type burst knows{meant}")
+    return f"accelerator {kind} is not a type burst knows{meant}"

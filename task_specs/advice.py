@@ -1,29 +1,69 @@
-"""Warnings about a whole task: good, but likely to cost time or money."""
+"""Warnings about a whole task: it is good, but may cost time, money or a key."""
 
 from __future__ import annotations
 
-from burst.task_specs.model import Task
-from burst.task_specs.problems import Report
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from burst.task_specs.accelerators import advice_on
+from burst.task_specs.model import Mount, Task
 
 _HERE = (None, "local", "slurm", "ssh")
+_KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|ppk)", re.IGNORECASE)
+_PUBLIC = ("config", "known_hosts", "authorized_keys")
 
 
-def advise(task: Task, report: Report) -> None:
-    """Add what the person should know before machines are paid for."""
-    spot = task.burst.spot != "on-demand"
+def advise(task: Task) -> Iterator[str]:
+    """Yield what the person should know before machines are paid for."""
+    yield from _on_machines(task)
+    yield from _on_mounts(task)
+    clouds = {one.infra.cloud or "" for one in task.candidates} - {name or "" for name in _HERE}
+    if clouds and (task.burst.run_uri or "").startswith("file:"):
+        where = ", ".join(sorted(clouds))
+        yield f"burst.run_uri is a folder of this machine, which machines on {where} cannot reach"
+    for key in ("service", "pool"):
+        if key in task.other:
+            yield f"{key}: burst runs the task once and serves nothing"
+    if "managed_secrets" in task.other:
+        yield "managed secrets are known to a SkyPilot server alone"
+
+
+def _on_machines(task: Task) -> Iterator[str]:
+    zones = {one.infra.zone for one in task.candidates}
+    zone = next(iter(zones))
+    if task.burst.spot == "spot" and len(zones) == 1 and zone is not None:
+        yield (
+            f"spot machines in zone {zone} alone: when it has none left, recovery has nowhere else "
+            "to go"
+        )
+    for one in task.candidates:
+        if one.autostop is not None and one.autostop.idle_minutes == 0:
+            yield "autostop 0 stops a machine as soon as it is idle"
+        unknown = one.accelerators and advice_on(one.accelerators.kind)
+        if unknown:
+            yield unknown
+
+
+def _on_mounts(task: Task) -> Iterator[str]:
     for mount in task.mounts:
-        if spot and mount.mode == "MOUNT_CACHED":
-            report.warn(
+        if _is_private_key(mount):
+            yield f"file_mounts: {mount.source} looks like a private key and goes to every node"
+        if task.burst.spot != "on-demand" and mount.mode == "MOUNT_CACHED":
+            yield (
                 f"file_mounts: {mount.target} is MOUNT_CACHED: on spot machines the newest files "
                 "may not have reached the bucket when one is taken; checkpoints under "
                 "burst.checkpoint.dir are committed whole"
             )
-    clouds = {one.infra.cloud for one in task.candidates} - set(_HERE)
-    if clouds and (task.burst.run_uri or "").startswith("file:"):
-        report.warn(
-            "burst.run_uri is a folder of this machine, which machines on "
-            f"{', '.join(sorted(map(str, clouds)))} cannot reach"
-        )
-    for key in ("service", "pool"):
-        if key in task.other:
-            report.warn(f"{key}: burst runs the task once and serves nothing")
+        for outer in task.mounts:
+            if outer is not mount and mount.target.startswith(outer.target.rstrip("/") + "/"):
+                yield f"file_mounts: {mount.target} lies inside {outer.target}, which may hide it"
+
+
+def _is_private_key(mount: Mount) -> bool:
+    if mount.remote or mount.source is None:
+        return False
+    path = PurePosixPath(mount.source)
+    if path.suffix == ".pub" or path.name in _PUBLIC:
+        return False
+    return _KEY_NAME.fullmatch(path.name) is not None or path.parent.name == ".ssh"

@@ -193,13 +193,16 @@ def implied_spot(candidates: tuple[Resources, ...]) -> Spot:
 
 
 def _max_failures(fields: Fields, candidates: tuple[Resources, ...]) -> int:
-    """Return the block's number, else SkyPilot's name for it in job_recovery, else 0."""
+    """Return the block's number, else what job_recovery says."""
     said = fields.whole("max_failures", least=0)
+    return implied_failures(candidates) if said is None else said
+
+
+def implied_failures(candidates: tuple[Resources, ...]) -> int:
+    """Return how often SkyPilot's job_recovery would restart failed code."""
     recovery = candidates[0].other.get("job_recovery")
-    elsewhere = recovery.get("max_restarts_on_errors") if isinstance(recovery, dict) else None
-    if said is not None:
-        return said
-    return elsewhere if isinstance(elsewhere, int) and elsewhere > 0 else 0
+    restarts = recovery.get("max_restarts_on_errors") if isinstance(recovery, dict) else None
+    return restarts if isinstance(restarts, int) and restarts > 0 else 0
 
 
 def _pools(fields: Fields | None) -> Pools:

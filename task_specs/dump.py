@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from burst.task_specs.burst_block import implied_spot
+from burst.task_specs.burst_block import implied_failures, implied_spot
 from burst.task_specs.model import Burst, CheckpointRule, Pools, Range, Task
 from burst.task_specs.skypilot import skypilot_keys
 from burst.task_specs.units import decimal_text
@@ -62,9 +62,11 @@ def _burst(task: Task) -> dict[str, Any]:
         value = getattr(burst, field.name)
         if field.name == "spot":
             written |= {} if value == implied_spot(task.candidates) else {"spot": value}
-        elif value not in (None, getattr(Burst(), field.name)) or field.name == "max_failures":
+        elif field.name == "max_failures":
+            written |= {} if value == implied_failures(task.candidates) else {"max_failures": value}
+        elif value != getattr(Burst(), field.name):
             written |= _entry(field.name, value)
-    return {key: value for key, value in written.items() if value not in (None, {}, 0)}
+    return written
 
 
 def _entry(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - one field of Burst

@@ -69,6 +69,7 @@ _OTHER_NAMES: dict[str, dict[str, str]] = {
         "max_grad_norm": "clip_norm", "time_limit": "deadline", "timeout": "deadline",
         "hyperparameters": "params", "storage": "run_uri", "use_spot": "spot",
     },
+    "mount": {"src": "source", "bucket": "name", "path": "source"},
     "burst.checkpoint": {
         "interval": "every", "keep_last": "keep", "save_total_limit": "keep", "path": "dir",
     },
@@ -78,22 +79,35 @@ _OTHER_NAMES: dict[str, dict[str, str]] = {
 def unknown_key(key: str, place: str, *, present: Container[str]) -> str:
     """Return what to say about a key that is not known in a place."""
     known = PLACES[place]
-    other = _OTHER_NAMES.get("resources" if place == "candidate" else place, {})
-    meant = other.get(key.casefold()) or nearest(key, known)
+    here = _OTHER_NAMES.get("resources" if place == "candidate" else place, {})
+    meant = here.get(key.casefold())
+    elsewhere = _elsewhere(key, place)
+    if meant is None and elsewhere is not None:
+        return elsewhere
+    meant = meant or nearest(key, known)
     if meant is not None:
         again = ", which is given already" if meant in present else ""
         return f"unknown field; did you mean {meant}{again}?"
+    return f"unknown field; {_title(place)} takes {', '.join(known)}"
+
+
+def _elsewhere(key: str, place: str) -> str | None:
+    """Return what to say about a key that another place knows."""
     if key == "hooks" and place in {"resources", "candidate"}:
         return "`hooks` belongs under `config` at top level"
     if key in {"any_of", "ordered"} and place == "candidate":
         return f"`{key}` inside a candidate; write all candidates in one list"
-    title = _TITLES.get(place, f"`{place}`")
     for home in _HOMES:
         if home != place and key in PLACES[home]:
             belongs = f"under `{home}`" if home else "at top level"
-            return f"`{key}` at {title}; it belongs {belongs}"
-    for home, names in _OTHER_NAMES.items():
-        if key.casefold() in names:
-            under = f" under `{home}`" if home else " at top level"
-            return f"unknown field; did you mean {names[key.casefold()]}{under}?"
-    return f"unknown field; {title} takes {', '.join(known)}"
+            return f"`{key}` at {_title(place)}; it belongs {belongs}"
+    for home in _HOMES:
+        meant = _OTHER_NAMES.get(home, {}).get(key.casefold())
+        if meant is not None and home != place:
+            belongs = f"under `{home}`" if home else "at top level"
+            return f"unknown field; did you mean {meant} {belongs}?"
+    return None
+
+
+def _title(place: str) -> str:
+    return _TITLES.get(place, f"`{place}`")

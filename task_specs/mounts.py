@@ -21,7 +21,6 @@ Mode = Literal["COPY", "MOUNT", "MOUNT_CACHED"]
 MODES = ("COPY", "MOUNT", "MOUNT_CACHED")
 SCHEMES = ("s3", "gs", "r2", "https", "cos", "oci", "nebius", "cw", "vastdata", "hf", "oss")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|ppk)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +51,7 @@ def read_mounts(root: Fields, variables: Variables, local: Local) -> tuple[Mount
             fields.problem(key, f"the same place as `{places[mount.target]}`; keep one of them")
         found[mount.target] = mount
         places.setdefault(mount.target, key)
-    _warn_nested(fields, tuple(found))
     return tuple(found.values())
-
-
-def _warn_nested(fields: Fields, targets: tuple[str, ...]) -> None:
-    for inner in targets:
-        for outer in targets:
-            if inner.startswith(outer.rstrip("/") + "/") and inner != outer:
-                fields.report.warn(f"file_mounts: {inner} lies inside {outer}, which may hide it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +104,7 @@ class _Reader:
         name = fields.read("name", self._known)
         mode = fields.read("mode", _mode) or "MOUNT"
         source = None if "source" in other else self._source(fields, "source")
-        if not any(fields.has(key) for key in ("source", "name", "store")):
+        if not fields.map.entries.keys() - {"store", "persistent", "mode", "type", "config"}:
             self.fields.problem(self.key, "needs a `source`, or a bucket's `name`")
             return None
         return self._mount(target, source, mode, name=name, other=other)
@@ -134,7 +125,6 @@ class _Reader:
         path = self.local.path(typed)
         if not self.local.exists(path):
             fields.problem(key, "there is no such file or folder on this machine")
-        self._warn_of_key(path)
         return path
 
     def _known(self, text: str) -> str:
@@ -142,15 +132,6 @@ class _Reader:
         if name is not None:
             raise ValueError(f"${name} is not in `envs`; declare it there")
         return self.variables.substitute(text)
-
-    def _warn_of_key(self, path: str) -> None:
-        name = posixpath.basename(path)
-        folder = posixpath.basename(posixpath.dirname(path))
-        public = name.endswith(".pub") or name in {"config", "known_hosts", "authorized_keys"}
-        if (_KEY_NAME.fullmatch(name) or folder == ".ssh") and not public:
-            self.fields.report.warn(
-                f"file_mounts: {path} looks like a private key and is copied to every node"
-            )
 
     def _mount(
         self,

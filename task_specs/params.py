@@ -67,7 +67,9 @@ def read_params(node: MapNode, path: str, report: Report) -> dict[str, Any]:
     """Return the parameters as the training function gets them."""
     for name, entry in node.entries.items():
         if looks_secret(name) and not is_null(entry.value):
-            report.warn(f"{path}.{name}: params are written to the run URI; use `secrets` for it")
+            report.warn(
+                f"parameter {name} is written to the run URI; a credential goes in `secrets`"
+            )
     return {
         name: _read(name, entry.value, f"{path}.{name}", report)
         for name, entry in node.entries.items()

@@ -94,7 +94,8 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
         burst=burst,
     )
     _check_something_runs(root)
-    advise(task, report)
+    for warning in advise(task):
+        report.warn(warning)
     return task
 
 

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from burst.errors import Problem
 
 SHOWN_CHARACTERS = 60
+SHORT = 4
 
 
 class Report:
@@ -55,7 +56,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     plain = {_plain(word): word for word in known}
     if _plain(name) in plain:
         return plain[_plain(name)]
-    matches = get_close_matches(_plain(name), plain, n=1, cutoff=0.7)
+    cutoff = 0.7 if len(name) > SHORT else 0.5  # one wrong letter of a short name is much of it
+    matches = get_close_matches(_plain(name), plain, n=1, cutoff=cutoff)
     return plain[matches[0]] if matches else None
 
 

@@ -57,6 +57,7 @@ def read_resources(fields: Fields | None) -> Candidates:
             message = f"several accelerators in an order, inside `{key}`; give each its own item"
             own.report.problem(f"{place}.accelerators", message, line=item.line)
         found += several.all
+    found = found or [Resources()]  # every item was wrong; reading goes on
     unique = [one for index, one in enumerate(found) if one not in found[:index]]
     return Candidates(all=tuple(unique), ordered=key == "ordered" and len(unique) > 1)
 
@@ -71,11 +72,6 @@ def _expand(fields: Fields) -> Candidates:
     """Return one candidate for each type of accelerator asked for."""
     choice = read_accelerators(fields)
     one = _one(fields)
-    if one.use_spot and one.infra.zone is not None:
-        fields.report.warn(
-            f"{fields.path}: spot machines in zone {one.infra.zone} alone; when it has none left, "
-            "recovery has nowhere else to go"
-        )
     if choice is None:
         return Candidates(all=(one,))
     return _with_each(one, choice)
@@ -151,7 +147,7 @@ def read_autostop(fields: Fields) -> Autostop | None:
     if _is_boolean(node):
         return Autostop(idle_minutes=AUTOSTOP_TRUE_MINUTES if as_boolean(node) else None)
     minutes = fields.read("autostop", _minutes)
-    return None if minutes is None else _told(Autostop(idle_minutes=minutes), fields)
+    return None if minutes is None else Autostop(idle_minutes=minutes)
 
 
 def _is_boolean(node: Scalar) -> bool:
@@ -166,17 +162,14 @@ def _autostop_map(fields: Fields) -> Autostop:
     fields.refuse_unknown(AUTOSTOP, "autostop")
     minutes = fields.read("idle_minutes", _minutes)
     others = ((key, fields.node(key)) for key in ("wait_for", "hook", "hook_timeout"))
-    return _told(
-        Autostop(
-            idle_minutes=AUTOSTOP_TRUE_MINUTES if minutes is None else minutes,
-            down=fields.boolean("down") or False,
-            other={
-                key: handed_on(node, fields.at(key), fields.report)
-                for key, node in others
-                if node is not None
-            },
-        ),
-        fields,
+    return Autostop(
+        idle_minutes=AUTOSTOP_TRUE_MINUTES if minutes is None else minutes,
+        down=fields.boolean("down") or False,
+        other={
+            key: handed_on(node, fields.at(key), fields.report)
+            for key, node in others
+            if node is not None
+        },
     )
 
 
@@ -184,9 +177,3 @@ def _minutes(text: str) -> int:
     if text.strip().startswith("-"):
         raise ValueError("cannot be negative; use false for never")
     return int(units.duration_s(text, default="m", shortest="m") // 60)
-
-
-def _told(autostop: Autostop, fields: Fields) -> Autostop:
-    if autostop.idle_minutes == 0:
-        fields.report.warn(f"{fields.path}: autostop 0 stops a machine as soon as it is idle")
-    return autostop

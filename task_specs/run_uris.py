@@ -8,7 +8,9 @@ from pathlib import PurePosixPath
 
 from burst.task_specs.problems import nearest
 
-SCHEMES = ("file", "s3")
+SCHEMES = ("file", "s3", "gs", "az", "oss")
+_BUCKETS = {"s3": re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")}  # Amazon's rule for names
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(/?)(.*)", re.DOTALL)
 
 
@@ -52,8 +54,8 @@ def _bucket(scheme: str, rest: str) -> str:
     bucket, _, key = rest.partition("/")
     if not bucket:
         raise ValueError(f"no bucket after {scheme}://")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", bucket):
-        raise ValueError("the bucket's name holds a character that no bucket can have")
+    if not _BUCKETS.get(scheme, _BUCKET).fullmatch(bucket):
+        raise ValueError(f"no {scheme}:// bucket can have this name")
     if key and any(part in {"", ".", ".."} for part in key.split("/")):
         raise ValueError("holds `//`, `.` or `..`; write each folder once")
     return f"{scheme}://{bucket}/{key}".rstrip("/")

@@ -178,6 +178,4 @@ def _managed(root: Fields) -> tuple[str, ...]:
             else:
                 message = "a list holds only names with `secrets:` before them; use a mapping"
                 root.report.problem(f"secrets[{index}]", message, line=item.line)
-    if names:
-        root.report.warn("secrets: managed secrets are known to a SkyPilot server alone")
     return tuple(name.removeprefix(MANAGED) for name in names)
