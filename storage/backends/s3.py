@@ -11,7 +11,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from burst.errors import ConflictError, StorageError, TransientError
 from burst.storage.backends.s3_client import Connection, S3Client
-from burst.storage.backends.s3_errors import EXPIRED, NO_BULK_DELETE, code_of, refusal, translate
+from burst.storage.backends.s3_errors import (
+    EXPIRED,
+    NO_BULK_DELETE,
+    UNSAID,
+    code_of,
+    refusal,
+    translate,
+)
 from burst.storage.backends.s3_upload import PartedUpload, sweep_uploads
 from burst.storage.keys import check_key, check_prefix, is_key, join
 from burst.storage.port import ObjectStore, Stat
@@ -47,6 +54,10 @@ class S3Store:
             random.Random(),  # noqa: S311  spreads load
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process without the client, which makes its own."""
+        return S3Store, (self._bucket, self._prefix, self._settings)
+
     @property
     def uri(self) -> str:
         return "s3://" + join(self._bucket, self._prefix)
@@ -66,10 +77,11 @@ class S3Store:
         def read(client: S3Client) -> tuple[bytes, str]:
             answer = client.get_object(**place)
             data = b"".join(_pieces(answer))
-            size_bytes = answer.get("ContentLength")
-            if size_bytes is None:  # sent in chunks: a cut looks like the end
-                size_bytes = client.head_object(**place, IfMatch=answer["ETag"])["ContentLength"]
-            _check_length(self._where(key), len(data), size_bytes)
+            # Without a length it was sent in chunks, where a cut looks like the end.
+            known = answer if "ContentLength" in answer else _head(client, place)
+            if known["ETag"] != answer["ETag"]:
+                raise TransientError(f"{self._where(key)} was changed while it was read")
+            _check_length(self._where(key), len(data), known["ContentLength"])
             return data, str(answer["ETag"])
 
         return self._call(self._where(key), read)
@@ -96,7 +108,7 @@ class S3Store:
 
     def stat(self, key: str) -> Stat:
         place = self._place(key)
-        head = self._call(self._where(key), lambda client: client.head_object(**place))
+        head = self._call(self._where(key), lambda client: _head(client, place))
         return Stat(key=key, size_bytes=head["ContentLength"], version=str(head["ETag"]))
 
     def keys(self, prefix: str = "") -> Iterator[str]:
@@ -215,6 +227,16 @@ class S3Store:
 
     def _where(self, key: str) -> str:
         return f"{self.uri}/{key}"
+
+
+def _head(client: S3Client, place: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        head: Mapping[str, Any] = client.head_object(**place)
+    except ClientError as error:
+        if code_of(error) in UNSAID:  # the answer to a HEAD has no body; that to a GET says why
+            client.get_object(**place, Range="bytes=0-0")["Body"].close()
+        raise
+    return head
 
 
 def _pieces(answer: Mapping[str, Any]) -> Iterator[bytes]:

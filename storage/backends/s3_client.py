@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from burst.storage.settings import Addressing, StoreSettings
 S3Client: TypeAlias = Any  # boto3 makes the class at run time
 _Config: TypeAlias = Any  # botocore has no types
 
+_ENDPOINT_HINT = "write the endpoint as https://host or http://host:port"
 _VIRTUAL_ONLY = (".aliyuncs.com", ".myqcloud.com", ".volces.com")
 
 
@@ -97,10 +99,16 @@ class Connection:
             return self._made
 
     def _make(self) -> _Made:
-        client = boto3.session.Session().client(
-            "s3",
-            endpoint_url=self._settings.endpoint,
-            verify=self._settings.ca_bundle,
-            config=self._config,
-        )
+        bundle = self._settings.ca_bundle
+        if bundle is not None and not Path(bundle).exists():  # else retried as a lost connection
+            raise StorageError(f"there is no CA bundle {bundle}", hint="check AWS_CA_BUNDLE")
+        try:
+            client = boto3.session.Session().client(
+                "s3",
+                endpoint_url=self._settings.endpoint,
+                verify=bundle,
+                config=self._config,
+            )
+        except ValueError as error:
+            raise StorageError(f"cannot make an S3 client: {error}", hint=_ENDPOINT_HINT) from error
         return _Made(os.getpid(), client, threading.BoundedSemaphore(self._settings.max_threads))

@@ -15,6 +15,7 @@ EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequi
 NO_BULK_DELETE = frozenset(
     {"InvalidRequest", "MissingContentMD5", "NotImplemented", "MethodNotAllowed", "MalformedXML"}
 )
+UNSAID = frozenset({"400", "403"})  # a HEAD was refused; its body would hold the code
 _SKEWED = "RequestTimeTooSkewed"
 _TRY_LATER = frozenset(
     {

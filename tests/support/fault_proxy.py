@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -74,16 +75,23 @@ class Rule:
 class FaultProxy:
     """Serves until `close`. The first rule that is due decides; delays add up."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, tls: ssl.SSLContext | None = None) -> None:
         self.upstream = urlsplit(upstream).netloc
         self.rules: list[Rule] = []
         self.requests: list[Request] = []
         self.open_now = 0
         self.open_at_most = 0
+        self.busy_now = 0
+        self.busy_at_most = 0
+        self.forgotten_headers: set[str] = set()
         self.lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"proxy": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
@@ -93,7 +101,7 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     def rule(
         self,
@@ -118,6 +126,13 @@ class FaultProxy:
         self._thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Stay quiet: clients that go away, or do not trust us, are what is tested."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     proxy: FaultProxy
@@ -135,7 +150,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self._body()
-        request = self._request()
+        with self.proxy.lock:
+            self.proxy.busy_now += 1
+            self.proxy.busy_at_most = max(self.proxy.busy_at_most, self.proxy.busy_now)
+        try:
+            self._answer(self._request(), body)
+        finally:
+            with self.proxy.lock:
+                self.proxy.busy_now -= 1
+
+    def _answer(self, request: Request, body: bytes) -> None:
         for fault in self._due(request):
             match fault:
                 case Delay(seconds=seconds):
@@ -187,7 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, request: Request, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=20)
         headers = {k: v for k, v in request.headers.items() if k not in {"host", *HOP_BY_HOP}}
-        headers.pop("expect", None)
+        for name in ("expect", *self.proxy.forgotten_headers):
+            headers.pop(name, None)
         try:
             connection.request(request.verb, request.path, body, headers)
             answer = connection.getresponse()
