@@ -69,7 +69,8 @@ def layout_of(state: TrainState) -> Layout:
 def _bare(model: nn.Module) -> nn.Module:
     """Return the user's module without the wrapper of DDP or torch.compile."""
     inner = model.module if isinstance(model, DistributedDataParallel) else None
-    inner = inner or getattr(model, "_orig_mod", None)
+    if inner is None:
+        inner = getattr(model, "_orig_mod", None)
     return _bare(inner) if isinstance(inner, nn.Module) else model
 
 

@@ -1,5 +1,6 @@
 """A folder is saved as it was at one moment, and put back exactly."""
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from burst.checkpointing.commit import list_checkpoints
+import burst.checkpointing.folder
+from burst.checkpointing.commit import list_checkpoints, upload_files
 from burst.checkpointing.folder import Snapshot, put_back, series, snapshot
 from burst.errors import CheckpointError, CheckpointMismatchError, StorageError, TransientError
 from burst.storage.memory import MemoryStore
@@ -138,6 +140,19 @@ def test_a_file_that_goes_meanwhile_is_left_out(folder: Path) -> None:
     assert not list(store.keys("checkpoints/step-00000001-a0001/node-0/run.sh"))
 
 
+def test_a_file_that_goes_before_it_is_read_is_left_out(
+    store: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upload(*given: Any) -> Any:
+        (folder / "run.sh").unlink(missing_ok=True)
+        return upload_files(*given)
+
+    monkeypatch.setattr(burst.checkpointing.folder, "upload_files", upload)
+    saved = take(store, folder)
+    assert saved is not None
+    assert [f.path for f in saved.manifest.files] == ["node-0/checkpoint-10/model.bin"]
+
+
 def test_a_folder_that_never_rests_is_given_up_aloud(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,14 +187,19 @@ def test_an_absolute_link_into_the_folder_leads_into_the_new_one(
     assert (elsewhere / "best").read_bytes() == b"weights of 10"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_part_that_may_not_be_read_is_an_error(store: Any, folder: Path) -> None:
-    (folder / "checkpoint-10").chmod(0)
-    try:
-        with pytest.raises(StorageError, match=r"cannot read .*checkpoint-10"):
-            take(store, folder)
-    finally:
-        (folder / "checkpoint-10").chmod(0o755)
+def test_a_part_that_may_not_be_read_is_an_error(
+    store: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("checkpoint-10"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(StorageError, match=r"cannot read .*checkpoint-10: Permission denied"):
+        take(store, folder)
 
 
 def test_each_node_has_its_own(store: Any, folder: Path, tmp_path: Path) -> None:

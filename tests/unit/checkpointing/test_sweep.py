@@ -38,9 +38,10 @@ def test_a_failed_delete_is_told_and_tried_again(store: Any, commit: Commit, cap
 
 
 def test_a_crash_between_leaves_no_half_checkpoint_that_counts(store: Any, commit: Commit) -> None:
+    """The manifest goes before the files, also before those that are listed ahead of it."""
     for step in (1, 2, 3):
-        commit(step)
-    store.faults["delete"] = lambda k: TransientError("503") if "01-a0001/shard1" in k else None
+        commit(step, a=b"first", z=b"last")
+    store.faults["delete"] = lambda k: TransientError("503") if "01-a0001/a" in k else None
     apply_keep(store, keep=2, live_attempt=1, log=log)
     assert left(store) == [(1, False), (2, True), (3, True)]
     store.faults.clear()
