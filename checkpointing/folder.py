@@ -193,6 +193,7 @@ def put_back(
     What was in the folder is moved to `<folder>.replaced`, in place of what was put there before:
     a half-written newer file left in it would be taken for good. Errors as restore.
     """
+    folder = folder.absolute()  # `.` has no name
     arriving = folder.with_name(f"{folder.name}.arriving")
     try:
         manifest = restore(series(store, node), arriving, log=log)

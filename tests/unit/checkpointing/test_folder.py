@@ -78,6 +78,16 @@ def test_it_comes_back_on_a_new_machine(store: Any, folder: Path, tmp_path: Path
     assert picture(tmp_path / "elsewhere" / "out") == picture(folder)
 
 
+def test_the_folder_may_be_where_we_are(
+    store: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    take(store, Path())
+    before = picture(folder)
+    put_back(store, Path(), node=0, log=log)
+    assert picture(folder) == before
+
+
 def test_nothing_is_saved_when_nothing_changed(store: Any, folder: Path) -> None:
     first = take(store, folder)
     assert take(store, folder, first) is first
