@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from burst.task_specs.fields import Fields
 from burst.task_specs.model import Accelerators
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null, kind_of
 from burst.task_specs.problems import nearest
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Node, Scalar, is_null, kind_of
 
 # catalog spelling -> GB of memory of one; the makers' data sheets
 _NVIDIA = {
@@ -111,6 +111,8 @@ def _parse(text: str) -> list[Accelerators]:
     memory = _MEMORY.fullmatch(typed)
     if memory is not None:
         return _by_memory(memory[1], int(memory[2]), memory[3] == "+", _count(memory[4] or "1"))
+    if "," in typed or "|" in typed:
+        raise ValueError("several types go in a list, best first: [A100:8, H100:4]")
     if swapped := _COUNT_FIRST.fullmatch(typed):
         raise ValueError(f"count goes after the name: {_kind(swapped[2])}:{swapped[1]}")
     kind, colon, count = (part.strip() for part in typed.partition(":"))

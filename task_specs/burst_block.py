@@ -22,9 +22,9 @@ from burst.task_specs.model import (
     Strategy,
 )
 from burst.task_specs.mounts import Local
+from burst.task_specs.nodes import MapNode
 from burst.task_specs.params import read_params
 from burst.task_specs.run_uris import run_uri
-from burst.task_specs.yaml_nodes import MapNode
 
 KEEP_AT_LEAST = 2  # the newest may be the one that turns out damaged
 STRATEGIES: tuple[Strategy, ...] = ("ddp", "fsdp2", "zero1", "zero2", "zero3")

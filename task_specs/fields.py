@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from burst.task_specs import units
 from burst.task_specs.keys import unknown_key
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null, kind_of
 from burst.task_specs.problems import Report, nearest
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Node, Scalar, is_null, kind_of
 
 T = TypeVar("T")
 

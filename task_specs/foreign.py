@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar
 from burst.task_specs.problems import Report
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Node, Scalar
 
 _DSTACK_TYPES = {"task", "service", "dev-environment", "fleet", "gateway", "volume"}
 
@@ -86,10 +86,17 @@ def foreign(root: Node, report: Report) -> bool:
             report.problem("", message, line=root.line)
         return tool is not None
     what = "a list" if isinstance(root, ListNode) else "plain text"
-    if isinstance(root, Scalar) and "#SBATCH" in root.text:
-        what = "a Slurm script"
     message = f"{what}; a task file is a mapping, as in `run: python train.py`"
     report.problem("", message, line=root.line)
+    return True
+
+
+def is_script(data: str | bytes, report: Report) -> bool:
+    """Report a file that begins as scripts do; say whether it did."""
+    if data[:2] not in {"#!", b"#!"}:
+        return False
+    message = "a script, not a task file; put its commands below `run: |`"
+    report.problem("", message, line=1)
     return True
 
 

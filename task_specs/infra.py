@@ -60,7 +60,7 @@ def infra_text(infra: Infra) -> str | None:
 
 def _read_apart(fields: Fields) -> Infra:
     cloud = fields.read("cloud", _cloud)
-    parts = [fields.read(key, _part) for key in ("region", "zone")]
+    parts = [fields.read(key, _part) or None for key in ("region", "zone")]
     try:
         return _checked(Infra(cloud=cloud, region=parts[0], zone=parts[1]))
     except ValueError as error:
@@ -69,9 +69,10 @@ def _read_apart(fields: Fields) -> Infra:
 
 
 def _part(text: str) -> str:
+    """Return a region or zone, "" for any."""
     if not text.strip() or "/" in text:
         raise ValueError("needs one name; to give several parts use `infra`")
-    return text.strip()
+    return text.strip().removeprefix("*")
 
 
 def _cloud(text: str) -> str:

@@ -24,6 +24,7 @@ RESOURCES_HANDED_ON = (
     "accelerator_args", "priority", "priority_class",
 )  # fmt: skip
 AUTOSTOP = ("idle_minutes", "down", "wait_for", "hook", "hook_timeout")
+RECOVERY = ("strategy", "max_restarts_on_errors", "recover_on_exit_codes")
 MOUNT = ("name", "source", "store", "persistent", "mode", "type", "config")
 BURST = (
     "train", "params", "workers", "strategy", "precision", "global_batch", "micro_batch", "epochs",

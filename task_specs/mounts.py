@@ -12,14 +12,18 @@ from typing import Any, Literal, cast
 from burst.task_specs.fields import Fields
 from burst.task_specs.keys import MOUNT
 from burst.task_specs.model import Mount
+from burst.task_specs.nodes import ListNode, Scalar
 from burst.task_specs.plain import handed_on
 from burst.task_specs.problems import nearest
 from burst.task_specs.variables import Variables
-from burst.task_specs.yaml_nodes import ListNode, Scalar
 
 Mode = Literal["COPY", "MOUNT", "MOUNT_CACHED"]
 MODES = ("COPY", "MOUNT", "MOUNT_CACHED")
 SCHEMES = ("s3", "gs", "r2", "https", "cos", "oci", "nebius", "cw", "vastdata", "hf", "oss")
+STORES = (
+    "s3", "gcs", "azure", "r2", "ibm", "oci", "nebius", "coreweave", "vastdata", "hf", "volume",
+)  # fmt: skip
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9]+):/[^/]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
@@ -84,6 +88,8 @@ class _Reader:
         typed = self.variables.substitute(self.key)
         if _SCHEME.fullmatch(typed):
             self.fields.problem(self.key, "the key is a path on the node, the value the source")
+        elif posixpath.normpath(typed).strip("/") == "" and typed.startswith("/"):
+            self.fields.problem(self.key, "would cover the node's whole disk; name a folder")
         elif not typed.startswith(("/", "~")):
             self.fields.problem(self.key, "needs a path that begins with / or ~")
         elif (name := self.variables.unknown(typed)) is not None:
@@ -99,6 +105,8 @@ class _Reader:
             for key in ("store", "persistent", "type", "config")
             if (node := fields.node(key)) is not None
         }
+        fields.boolean("persistent")
+        fields.word("store", STORES, {"gs": "gcs", "google": "gcs", "aws": "s3"})
         if isinstance(fields.node("source"), ListNode):
             other["source"] = list(fields.scalars("source", self.variables.substitute))
         name = fields.read("name", self._known)
@@ -120,6 +128,9 @@ class _Reader:
         match = _SCHEME.fullmatch(typed)
         if match is not None:
             return _uri(fields, key, match)
+        if _ONE_SLASH.match(typed):
+            fields.problem(key, "a URI has two slashes after the colon")
+            return None
         if self.variables.refers(typed):
             return typed  # a private value is put in where the mount is made
         path = self.local.path(typed)

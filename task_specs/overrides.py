@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from burst.task_specs.nodes import Entry, ListNode, MapNode, Node, Scalar, is_null
 from burst.task_specs.variables import Given
-from burst.task_specs.yaml_nodes import Entry, ListNode, MapNode, Node, Scalar, is_null
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 from burst.task_specs import units
 from burst.task_specs.fields import as_boolean
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null
 from burst.task_specs.problems import Report
 from burst.task_specs.variables import looks_secret
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Node, Scalar, is_null
 
 _WORD = (
     "save_strategy eval_strategy evaluation_strategy logging_strategy hub_strategy downcast_bf16 "

@@ -13,21 +13,23 @@ from burst.task_specs import units
 from burst.task_specs.advice import advise
 from burst.task_specs.burst_block import Around, read_burst
 from burst.task_specs.fields import Fields
-from burst.task_specs.foreign import foreign
+from burst.task_specs.foreign import foreign, is_script
 from burst.task_specs.keys import PLACES, TOP_HANDED_ON
 from burst.task_specs.model import Task
 from burst.task_specs.mounts import Local, read_mounts
 from burst.task_specs.names import check_name
+from burst.task_specs.nodes import ListNode, MapNode
 from burst.task_specs.overrides import Overrides, override
 from burst.task_specs.plain import handed_on
 from burst.task_specs.problems import Report
 from burst.task_specs.resources import Candidates, read_resources
 from burst.task_specs.variables import Variables, read_variables
-from burst.task_specs.yaml_nodes import ListNode, MapNode, read_document
+from burst.task_specs.yaml_nodes import read_document
 
 __all__ = ["Overrides", "load", "parse"]
 
 NO_OVERRIDES = Overrides()
+MAX_NODES = 100_000
 HINT = "burst schema prints every field; examples/ has complete task files"
 
 
@@ -56,7 +58,7 @@ def parse(
     path; without it none is looked for.
     """
     report = Report()
-    root = read_document(text, report)
+    root = None if is_script(text, report) else read_document(text, report)
     task = None
     if root is not None and not foreign(root, report) and isinstance(root, MapNode):
         local = Local(folder=os.path.abspath(os.path.dirname(source)), exists=exists)  # noqa: PTH100, PTH120 - `source` need not be a path
@@ -71,7 +73,7 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
     root = Fields(replace(node, entries=known), "", report)
     root.refuse_unknown(PLACES[""], "")
     variables = read_variables(root, overrides.given)
-    num_nodes = root.whole("num_nodes", least=1) or 1
+    num_nodes = root.read("num_nodes", _num_nodes) or 1
     resources = root.fields("resources")
     candidates = _with_max_price(read_resources(resources), root, resources)
     mounts = read_mounts(root, variables, local)
@@ -97,6 +99,13 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
     for warning in advise(task):
         report.warn(warning)
     return task
+
+
+def _num_nodes(text: str) -> int:
+    count = units.whole(text)
+    if not 1 <= count <= MAX_NODES:
+        raise ValueError(f"needs 1 to {MAX_NODES} nodes")
+    return count
 
 
 def _name_of(source: str) -> str:
@@ -138,7 +147,7 @@ def _workdir(root: Fields, variables: Variables, local: Local) -> tuple[str | No
     if typed is None:
         return None, {}
     path = local.path(typed)
-    if not typed.strip() or not local.exists(path):
+    if not typed.strip() or not local.exists(os.path.join(path, "")):  # noqa: PTH118 - the slash asks for a folder
         root.problem("workdir", "there is no such folder on this machine")
     return path, {}
 
@@ -159,6 +168,7 @@ def _handed_on(root: Fields, variables: Variables) -> dict[str, Any]:
             substituted = key in {"service", "volumes"}  # as SkyPilot does
             value = handed_on(node, key, root.report)
             other[key] = _substituted(value, variables) if substituted else value
+    root.boolean("api_server_access")
     if variables.managed:
         other["managed_secrets"] = [*other.get("managed_secrets", []), *variables.managed]
     return other

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar
 from burst.task_specs.problems import Report
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Node, Scalar
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 

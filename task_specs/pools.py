@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from burst.errors import Problem, SpecError
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null
 from burst.task_specs.problems import Report
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Node, Scalar, is_null, read_document
+from burst.task_specs.yaml_nodes import read_document
 
 
 def read_pools(path: Path) -> Mapping[str, Any]:

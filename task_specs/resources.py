@@ -9,10 +9,11 @@ from burst.task_specs import units
 from burst.task_specs.accelerators import Choice, read_accelerators
 from burst.task_specs.fields import Fields, as_boolean
 from burst.task_specs.infra import read_infra
-from burst.task_specs.keys import AUTOSTOP, PLACES, RESOURCES_HANDED_ON
+from burst.task_specs.keys import AUTOSTOP, PLACES, RECOVERY, RESOURCES_HANDED_ON
 from burst.task_specs.model import Autostop, Resources
+from burst.task_specs.nodes import ListNode, MapNode, Scalar, is_null, kind_of
 from burst.task_specs.plain import handed_on
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Scalar, is_null, kind_of
+from burst.task_specs.problems import nearest
 
 AUTOSTOP_TRUE_MINUTES = 5  # `autostop: true`; SkyPilot's reference says so too, 0.14.1 takes 0
 
@@ -89,6 +90,7 @@ def _one(fields: Fields) -> Resources:
         node = fields.node(key)
         if node is not None:
             other[key] = handed_on(node, fields.at(key), fields.report)
+    _check_recovery(fields)
     return Resources(
         infra=read_infra(fields),
         instance_type=fields.text("instance_type"),
@@ -103,6 +105,18 @@ def _one(fields: Fields) -> Resources:
         labels=_labels(fields),
         other=other,
     )
+
+
+def _check_recovery(fields: Fields) -> None:
+    """Refuse a misspelt field of job_recovery; SkyPilot leaves room there for plug-ins' own."""
+    node = fields.node("job_recovery")
+    if not isinstance(node, MapNode):
+        return
+    inner = Fields(node, fields.at("job_recovery"), fields.report)
+    for key in node.entries:
+        meant = None if key in RECOVERY else nearest(key, RECOVERY)
+        if meant is not None:
+            inner.problem(key, f"unknown field; did you mean {meant}?")
 
 
 def _image(fields: Fields) -> tuple[str | None, dict[str, Any]]:

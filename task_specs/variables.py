@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from burst.task_specs.fields import Fields
+from burst.task_specs.nodes import ListNode, MapNode, Scalar, is_null, kind_of
 from burst.task_specs.problems import Report
-from burst.task_specs.yaml_nodes import ListNode, MapNode, Scalar, is_null, kind_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")

@@ -10,11 +10,10 @@ would hold with every alias written out is counted before it is accepted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import yaml
 
+from burst.task_specs.nodes import Entry, ListNode, MapNode, Node, Scalar, is_null, kind_of
 from burst.task_specs.problems import Report
 from burst.task_specs.yaml_errors import line_and_reason
 
@@ -23,66 +22,6 @@ MAX_NODES = 50_000
 MAX_DEPTH = 40
 _CORE = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {_CORE + name for name in ("int", "float", "bool", "null")}
-_NULLS = ("", "~", "null", "Null", "NULL")
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A single value: its characters without the quotes."""
-
-    text: str
-    quoted: bool = False  # in quotes or a block: meant as text
-    line: int | None = None  # counted from 1; None: from the command line
-
-
-@dataclass(frozen=True, slots=True)
-class ListNode:
-    """A list."""
-
-    items: tuple[Node, ...]
-    line: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The value of a key, and where the key is."""
-
-    value: Node
-    line: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MapNode:
-    """A mapping, merges done."""
-
-    entries: dict[str, Entry]
-    line: int | None = None
-
-    def with_value(self, key: str, value: Node | None) -> MapNode:
-        """Return this map with a key set; None takes the key out."""
-        entries = {name: entry for name, entry in self.entries.items() if name != key}
-        if value is not None:
-            entries[key] = Entry(value)
-        return replace(self, entries=entries)
-
-
-Node: TypeAlias = Scalar | ListNode | MapNode
-
-
-def is_null(node: Node) -> bool:
-    """Say whether nothing was written: `key:`, `~` or `null`."""
-    return isinstance(node, Scalar) and not node.quoted and node.text in _NULLS
-
-
-def kind_of(node: Node) -> str:
-    """Return what a node is, for a message."""
-    match node:
-        case Scalar():
-            return "a single value"
-        case ListNode():
-            return "a list"
-        case MapNode():
-            return "a mapping"
 
 
 def read_document(data: str | bytes, report: Report) -> Node | None:
@@ -217,7 +156,7 @@ class _Builder:
         return MapNode(own, line)
 
     def _key(self, event: yaml.Event, path: tuple[str, ...]) -> Scalar:
-        key = self._node(event, path)
+        key = self._node(event, (*path, "?"))
         if isinstance(key, Scalar):
             return key
         raise _UnreadableError(

@@ -68,6 +68,7 @@ def test_c02_forms_that_are_taken(
         ("8", "needs a type and a count"),
         ("A100:8:2", "whole number from 1"),
         ("7GB", "no known type has 7 GB"),
+        ('"A100:8, V100:4"', "several types go in a list"),
     ],
 )  # fmt: skip
 def test_c02_forms_that_are_refused(

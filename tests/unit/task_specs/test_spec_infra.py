@@ -80,6 +80,8 @@ def test_c07_infra_and_its_parts_together_are_refused(refusals: Callable[..., li
 def test_c07_the_parts_alone_mean_the_same(read: Callable[..., Task]) -> None:
     text = "resources: {cloud: AWS, region: us-east-1, zone: us-east-1a}\n"
     assert read(text).candidates[0].infra == parse_infra("aws/us-east-1/us-east-1a")
+    anywhere = 'resources: {region: "*", zone: us-east-1a}\n'
+    assert read(anywhere).candidates[0].infra == parse_infra("*/*/us-east-1a")
 
 
 def test_c07_parts_that_do_not_agree_are_refused(refusals: Callable[..., list[str]]) -> None:

@@ -197,6 +197,11 @@ def test_load_reads_files_and_looks_for_what_they_name(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         load(path)
     assert [problem.field for problem in caught.value.problems] == ["workdir", "file_mounts./c"]
+    (tmp_path / "code").write_text("a file is no folder")
+    with pytest.raises(SpecError) as caught:
+        load(path)
+    assert "no such folder" in caught.value.problems[0].message
+    (tmp_path / "code").unlink()
     (tmp_path / "code").mkdir()
     (tmp_path / "conf").mkdir()
     task = load(path)
@@ -218,6 +223,13 @@ def test_the_error_names_the_file_and_survives_pickling() -> None:
     assert error.__cause__ is None
     assert error.__context__ is None  # a YAML error would hold the file's text
     assert pickle.loads(pickle.dumps(error)).problems == error.problems  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "1.5", "two", "1e9", "010", "[2]", '""'])
+def test_a_count_of_nodes_is_a_count(count: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(f"num_nodes: {count}\nrun: x\n", source="t.yaml")
+    assert caught.value.problems[0].field == "num_nodes"
 
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/task.yaml"))

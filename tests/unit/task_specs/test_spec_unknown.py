@@ -35,6 +35,7 @@ def test_c11_both_typos_are_told_with_their_paths(refusals: Callable[..., list[s
         ("file_mounts: {/a: {src: s3://b}}\n", "unknown field"),
         ("env: {A: 1}\n", "did you mean envs?"),
         ("commands: [a]\nrun: x\n", "did you mean run, which is given already?"),
+        ("resources: {job_recovery: {max_restart_on_error: 3}}\n", "max_restarts_on_errors?"),
         ("zzz: 1\n", "unknown field; top level takes name, workdir"),
         ("workdir: {url: a, branch: b}\n", "a git workdir takes url and ref"),
     ],
@@ -101,8 +102,9 @@ def test_c20_a_dstack_task_is_refused_with_our_names(refusals: Callable[..., lis
         ("base_model: x\nload_in_4bit: true\n", "axolotl"),
         ("model_name_or_path: x\nstage: sft\n", "LLaMA-Factory"),
         ('{"zero_optimization": {"stage": 3}}', "a DeepSpeed config"),
+        ("#!/bin/bash\n#SBATCH -N 2\nsrun x\n", "a script, not a task file"),
         ("- hosts: all\n  tasks: []\n", "a list"),
-        ("#!/bin/bash\necho hi", "plain text"),
+        ("echo hi", "plain text"),
     ],
 )  # fmt: skip
 def test_c20_files_of_other_tools_are_recognised(

@@ -164,6 +164,9 @@ def test_a_file_without_a_task_is_refused(text: str) -> None:
         ('name: "\\ud83d"\n', 1, "half a character"),
         ('name: "\\UFFFFFFFF"\n', None, "out of range"),
         ("a: " + "[" * 100 + "\n", 1, "deep"),
+        ("{" * 5000, 1, "deep"),
+        ("? " * 5000, 1, "deep"),
+        ("a: &a\n" + "".join(" " * n + "b:\n" for n in range(1, 100)), 41, "deep"),
     ],
 )  # fmt: skip
 def test_what_yaml_cannot_read_is_explained_with_its_line(
