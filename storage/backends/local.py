@@ -215,19 +215,21 @@ def _put_in_place(part: Path, place: Path) -> None:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[os.stat_result | None]:
     """Hold the file that is at `path` alone, or yield None if none is there."""
-    try:
-        file = path.open("rb+")
-    except FileNotFoundError:
-        yield None
-        return
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    while True:
         try:
-            found = os.fstat(file.fileno())
-            # Whoever held it before may have moved another file in: then this one is history.
-            yield found if _is_still_at(path, found) else None
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough if a fork holds a copy
+            file = path.open("rb+")
+        except FileNotFoundError:
+            yield None
+            return
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                found = os.fstat(file.fileno())
+                if _is_still_at(path, found):  # else its last holder moved another one in
+                    yield found
+                    return
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough if a fork holds a copy
 
 
 def _is_still_at(path: Path, found: os.stat_result) -> bool:

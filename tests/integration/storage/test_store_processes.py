@@ -17,7 +17,6 @@ import pytest
 from burst.storage.backends.local import LocalStore
 from burst.storage.backends.s3 import S3Store
 from burst.storage.keys import UNFINISHED
-from burst.storage.port import ObjectStore
 from burst.storage.settings import StoreSettings
 
 pytestmark = pytest.mark.integration
@@ -57,8 +56,11 @@ def test_kill_in_the_middle_of_a_put_shows_no_part(tmp_path: Path, delay_ms: int
     store.put("a/b", b"the lock died with its holder")
 
 
-def work(store: ObjectStore, number: int) -> None:
+def work(store: S3Store, number: int) -> None:
     assert store.get("shared") == b"x"
+    made = store._connection._made
+    assert made is not None
+    assert made.pid == os.getpid()  # a client shared with the parent works, until it does not
     store.put(f"from-{number}", str(os.getpid()).encode())
 
 

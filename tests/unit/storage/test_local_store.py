@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 import tempfile
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +175,51 @@ def test_folders_that_became_empty_go_but_never_the_root(tmp_path: Path) -> None
     store.delete(["a/d"])
     assert names(tmp_path) == ["root"]
     assert names(tmp_path / "root") == []
+
+
+def test_bytes_are_durable_before_the_name_and_the_name_before_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put("a/first", b"")  # makes the folder
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def watched_fsync(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        steps.append("fsync folder" if is_folder else f"fsync {os.fstat(descriptor).st_size}")
+        fsync(descriptor)
+
+    def watched_link(source: Path, target: Path) -> None:
+        steps.append(f"link {target.name}")
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "link", watched_link)
+    store.put("a/b", b"12345")
+    assert steps == ["fsync 5", "link b", "fsync folder"]
+
+
+@pytest.mark.parametrize("verb", ["put", "delete"])
+def test_nobody_gets_between_the_look_and_the_write_of_a_replace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    store = LocalStore(tmp_path)
+    version = store.create("a", b"1")
+    rename = Path.replace
+    others: list[threading.Thread] = []
+
+    def rename_slowly(part: Path, place: Path) -> Path:
+        if not others:
+            call = partial(store.put, "a", b"3") if verb == "put" else partial(store.delete, ["a"])
+            others.append(threading.Thread(target=call))
+            others[0].start()
+            others[0].join(timeout=0.2)
+            assert others[0].is_alive(), f"{verb} did not wait"
+        return rename(part, place)
+
+    monkeypatch.setattr(Path, "replace", rename_slowly)
+    store.replace("a", b"2", version)
+    others[0].join()
+    assert list(store.keys()) == (["a"] if verb == "put" else [])
+    assert verb == "delete" or store.get("a") == b"3"
