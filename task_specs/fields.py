@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from burst.task_specs import units
 from burst.task_specs.keys import unknown_key
-from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null, kind_of
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, as_typed, is_null, kind_of
 from burst.task_specs.problems import Report, nearest
 
 T = TypeVar("T")
@@ -42,9 +42,8 @@ class Fields:
     def problem(self, key: str, message: str) -> None:
         """Report a problem with a key's value, and show the value if it is a single one."""
         node = self.node(key)
-        written = node.text if isinstance(node, Scalar) else None
         line = self.line(key) if node is None else node.line
-        self.report.problem(self.at(key), message, line=line, written=written)
+        self.report.problem(self.at(key), message, line=line, written=as_typed(node))
 
     def read(self, key: str, reader: Callable[[str], T]) -> T | None:
         """Return what `reader` makes of a single value; its ValueError is the problem."""
@@ -130,7 +129,7 @@ class Fields:
             try:
                 yield reader(item.text)
             except ValueError as error:
-                self.report.problem(place, str(error), line=item.line, written=item.text)
+                self.report.problem(place, str(error), line=item.line, written=as_typed(item))
 
     def refuse_unknown(self, known: Iterable[str], place: str) -> None:
         """Report every key that is not known here, with the name or place that was meant."""

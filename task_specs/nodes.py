@@ -56,6 +56,13 @@ def is_null(node: Node) -> bool:
     return isinstance(node, Scalar) and not node.quoted and node.text in _NULLS
 
 
+def as_typed(node: Node | None) -> str | None:
+    """Return a single value for a message, quotes around it if it had some."""
+    if not isinstance(node, Scalar):
+        return None
+    return f'"{node.text}"' if node.quoted and "\n" not in node.text else node.text
+
+
 def kind_of(node: Node) -> str:
     """Return what a node is, for a message."""
     match node:

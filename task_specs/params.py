@@ -12,7 +12,7 @@ from typing import Any
 
 from burst.task_specs import units
 from burst.task_specs.fields import as_boolean
-from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, as_typed, is_null
 from burst.task_specs.problems import Report
 from burst.task_specs.variables import looks_secret
 
@@ -89,7 +89,7 @@ def _read(name: str, node: Node, path: str, report: Report) -> Any:  # noqa: ANN
             try:
                 return _value(_KINDS.get(name, ""), node)
             except ValueError as error:
-                written = None if looks_secret(name) else node.text
+                written = None if looks_secret(name) else as_typed(node)
                 report.problem(path, str(error), line=node.line, written=written)
                 return None
 

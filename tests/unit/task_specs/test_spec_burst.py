@@ -201,6 +201,15 @@ def test_c13_the_command_line_beats_the_file_both_ways(
     assert task.burst.spot == ("spot" if option else "on-demand")
 
 
+@pytest.mark.parametrize("block", ["resources: 5", "burst: [1]"])
+def test_an_option_does_not_hide_a_block_of_the_wrong_kind(
+    refusals: Callable[..., list[str]], block: str
+) -> None:
+    found = refusals(f"{block}\n", overrides=Overrides(use_spot=True, workers="2"))
+    assert len(found) == 1
+    assert "needs a mapping" in found[0]
+
+
 def test_every_option_beats_the_file_and_is_checked_like_it(
     read: Callable[..., Task], refusals: Callable[..., list[str]]
 ) -> None:

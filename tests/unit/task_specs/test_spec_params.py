@@ -131,6 +131,7 @@ def test_c13_words_stay_words_and_booleans_booleans(read: Callable[..., Task]) -
 def test_c13_a_boolean_is_never_guessed(refusals: Callable[..., list[str]], written: str) -> None:
     (found,) = refusals(f"train:\n  packing: {written}\nrun: x\n")
     assert "write true or false" in found
+    assert found.endswith(f"(written: {written})")
 
 
 def test_a_credential_among_the_parameters_is_warned_of_and_not_shown(

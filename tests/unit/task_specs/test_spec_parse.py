@@ -75,6 +75,20 @@ def test_every_key_of_skypilots_format_keeps_its_meaning() -> None:
     assert "burst" not in handed
 
 
+def test_values_handed_on_are_read_as_skypilot_reads_them() -> None:
+    text = "config: {a: yes, b: 0x10, c: 2025-01-01, d: '5', e: 1e3, f: , g: 1:30}\nrun: x\n"
+    assert to_skypilot(parse(text, source="t.yaml"))["config"] == {
+        "a": True, "b": 16, "c": "2025-01-01", "d": "5", "e": "1e3", "f": None, "g": 90,
+    }  # fmt: skip
+
+
+def test_a_value_handed_on_that_json_does_not_have_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse("config:\n  a: [1, .inf]\nrun: x\n", source="t.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.line) == ("config.a[1]", 2)
+
+
 def test_serving_is_warned_of() -> None:
     text = "run: x\nservice: {readiness_probe: /, replicas: 1}\n"
     assert "serves nothing" in parse(text, source="t.yaml").warnings[0]
