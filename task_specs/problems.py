@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
@@ -10,6 +11,7 @@ from burst.errors import Problem
 
 SHOWN_CHARACTERS = 60
 SHORT = 4
+_USER_INFO = re.compile(r"://[^/\s]*@")
 
 
 class Report:
@@ -46,8 +48,8 @@ class Report:
 
 
 def shorten(text: str) -> str:
-    """Return the text on one line, at most 60 characters of it."""
-    line = " ".join(text.split())
+    """Return the text on one line, at most 60 characters of it, no URI's password in it."""
+    line = _USER_INFO.sub("://***@", " ".join(text.split()))
     return line if len(line) <= SHOWN_CHARACTERS else line[: SHOWN_CHARACTERS - 3] + "..."
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from burst.task_specs.fields import Fields
-from burst.task_specs.nodes import ListNode, MapNode, Scalar, is_null, kind_of
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null, kind_of
 from burst.task_specs.problems import Report
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -20,6 +20,7 @@ _CREDENTIAL = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|KEY)(?:_|$)",
     re.IGNORECASE,
 )
+_NAME_RULE = "letters, digits and underscores, no digit first"
 _OURS = "BURST_"
 MANAGED = "secrets:"  # SkyPilot's mark of a secret that its server keeps
 
@@ -110,7 +111,7 @@ def _given(
     for item in items:
         name, equals, value = item.partition("=")
         if not _NAME.fullmatch(name):
-            report.problem(option, f"needs NAME=VALUE or NAME{_name_rule('')}")
+            report.problem(option, f"needs NAME=VALUE or NAME: {_NAME_RULE}")
         elif not equals and name not in environ:
             report.problem(f"{option} {name}", "is not set in this shell; set it or give a value")
         else:
@@ -132,33 +133,37 @@ def _block(root: Fields, key: str, given: dict[str, str]) -> dict[str, str]:
         return given
     block: dict[str, str] = {}
     for name, entry in (node.entries if node is not None else {}).items():
-        place = root.report, f"{key}.{name}", entry.line
-        if name.startswith(MANAGED) and key == "secrets":
+        if name in given or (name.startswith(MANAGED) and key == "secrets"):
             continue
-        if not _NAME.fullmatch(name):
-            _problem(
-                *place, f"not a name for a variable{_name_rule('MY-VAR' if '-' in name else '')}"
-            )
-        elif name.startswith(_OURS):
-            _problem(*place, f"names that begin with {_OURS} are set by burst itself")
-        elif name in given:
-            pass
-        elif not isinstance(entry.value, Scalar):
-            _problem(*place, f"needs text, not {kind_of(entry.value)}")
-        elif is_null(entry.value):
-            _problem(*place, f'has no value; give it with {option} {name}, or write "" for empty')
-        else:
+        wrong = _wrong_name(name) or _wrong_value(entry.value, f"{option} {name}")
+        if wrong is None and isinstance(entry.value, Scalar):
             block[name] = entry.value.text
+        else:
+            field = key if _may_be_value(name, entry.value) else f"{key}.{name}"
+            root.report.problem(field, str(wrong), line=entry.line)
     return {**block, **given}
 
 
-def _problem(report: Report, field: str, line: int | None, message: str) -> None:
-    report.problem(field, message, line=line)
+def _wrong_name(name: str) -> str | None:
+    if not _NAME.fullmatch(name):
+        better = ", so MY_VAR and not MY-VAR" if "-" in name else ""
+        return f"not a name for a variable: {_NAME_RULE}{better}"
+    if name.startswith(_OURS):
+        return f"names that begin with {_OURS} are set by burst itself"
+    return None
 
 
-def _name_rule(example: str) -> str:
-    better = f", so {example.replace('-', '_')} and not {example}" if example else ""
-    return f": letters, digits and underscores, no digit first{better}"
+def _wrong_value(value: Node, given_by: str) -> str | None:
+    if not isinstance(value, Scalar):
+        return f"needs text, not {kind_of(value)}"
+    if is_null(value):
+        return f'has no value; give it with {given_by}, or write "" for empty'
+    return None
+
+
+def _may_be_value(name: str, value: Node) -> bool:
+    """Say whether a wrong name may be a secret that lost its name: `{sk-abc}`, `{A=sk-abc}`."""
+    return not _NAME.fullmatch(name) and (is_null(value) or "=" in name)
 
 
 def _managed(root: Fields) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class _Builder:
     def _list(self, path: tuple[str, ...], line: int) -> ListNode:
         items: list[Node] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            items.append(self._node(event, (*path, str(len(items)))))
+            items.append(self._node(event, (*path, f"[{len(items)}]")))
         return ListNode(tuple(items), line)
 
     def _map(self, path: tuple[str, ...], line: int) -> MapNode:
@@ -165,7 +165,7 @@ class _Builder:
 
     def _repeated(self, key: Scalar, first: int | None, path: tuple[str, ...]) -> None:
         self._report.problem(
-            ".".join((*path, key.text)),
+            ".".join((*path, key.text)).replace(".[", "["),
             f"`{key.text}` on line {key.line} repeats line {first}; keep one of them",
             line=key.line,
         )

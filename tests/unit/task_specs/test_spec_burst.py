@@ -153,6 +153,7 @@ def test_c58_run_uris(read: Callable[..., Task], typed: str, uri: str) -> None:
 def test_c58_run_uris_refused(refusals: Callable[..., list[str]], typed: str, words: str) -> None:
     (found,) = refusals(f"burst: {{run_uri: {typed}}}\n")
     assert words in found
+    assert "SECRET" not in found
 
 
 def test_c58_a_relative_run_uri_means_nothing_to_several_nodes(

@@ -122,8 +122,9 @@ def test_a_secret_without_a_value_and_one_given_twice_are_refused(
 ) -> None:
     assert "give it with --secret A" in refusals("secrets: {A: }\n")[0]
     assert "is in `envs` too" in refusals("envs: {A: 1}\nsecrets: {A: tok-SECRET}\n")[0]
-    assert "SECRET" not in str(refusals("secrets: tok-SECRET\n"))
-    assert "SECRET" not in str(refusals("secrets: [tok-SECRET]\n"))
+    for block in ("tok-SECRET", "[tok-SECRET]", "{tok-SECRET}", "{A=tok-SECRET}", "{A=SECRET: 1}"):
+        for key in ("envs", "secrets"):
+            assert "SECRET" not in str(refusals(f"{key}: {block}\n"))
 
 
 def test_managed_secrets_are_handed_on_by_name(read: Callable[..., Task]) -> None:

@@ -37,7 +37,7 @@ def test_c16_every_repeat_is_told_with_both_lines(refusals: Callable[..., list[s
     """)
     assert found == [
         "line 3: envs.BUCKET: `BUCKET` on line 3 repeats line 2; keep one of them",
-        "line 6: resources.any_of.0.cloud: `cloud` on line 6 repeats line 6; keep one of them",
+        "line 6: resources.any_of[0].cloud: `cloud` on line 6 repeats line 6; keep one of them",
         "line 8: resources.image_id: `image_id` on line 8 repeats line 7; keep one of them",
         "line 10: envs: `envs` on line 10 repeats line 1; keep one of them",
     ]
