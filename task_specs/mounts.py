@@ -112,7 +112,8 @@ class _Reader:
         name = fields.read("name", self._known)
         mode = fields.read("mode", _mode) or "MOUNT"
         source = None if "source" in other else self._source(fields, "source")
-        if not fields.map.entries.keys() - {"store", "persistent", "mode", "type", "config"}:
+        given = fields.has("source") or fields.has("name") or other.get("store") == "volume"
+        if not given and fields.map.entries.keys() <= set(MOUNT):
             self.fields.problem(self.key, "needs a `source`, or a bucket's `name`")
             return None
         return self._mount(target, source, mode, name=name, other=other)

@@ -79,6 +79,8 @@ def test_c23_private_keys_are_warned_of(read: Callable[..., Task], name: str) ->
         ("{/x: }", "has no source"),
         ("{/x: [a]}", "not a list"),
         ("{/x: {mode: COPY}}", "needs a `source`, or a bucket's `name`"),
+        ("{/x: {source: , mode: COPY}}", "needs a `source`, or a bucket's `name`"),
+        ("{/x: {store: s3}}", "needs a `source`, or a bucket's `name`"),
         ("{/x: s3://$NOBODY/a}", "$NOBODY is not in `envs`"),
         ("[a]", "needs a mapping"),
     ],
