@@ -1,0 +1,188 @@
+"""The agent of one node: makes the node what the controller wants it to be, and says what it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from burst.agent.deadman import DeadMan
+from burst.agent.ray_node import Child, ready, start, start_ray
+from burst.agent.shipping import LogShipper
+from burst.errors import SetupError, StorageError
+from burst.processes import Mark, kill_all, start_time
+from burst.records import desired_key, encode, notice_key, stamp, status_key
+from burst.storage.port import ObjectStore
+
+log = logging.getLogger(__name__)
+BEAT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which node this is and where it keeps its files."""
+
+    run_id: str
+    node_id: str
+    ip: str
+    scratch: Path  # a folder of this node alone
+    poll_s: float
+
+
+@dataclass(slots=True)
+class _Driver:
+    number: int
+    child: Child
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the status says besides names and times."""
+
+    ray: str = "waiting"  # waiting, starting, up, failed, ended
+    address: str | None = None
+    error: str | None = None
+    notice: Mapping[str, Any] | None = None
+    driver: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Agent:
+    """The loop of one node. `run` returns its exit code once nothing of the node is left."""
+
+    place: Place
+    store: ObjectStore
+    deadman: DeadMan
+    stopped: bool = False  # set by a signal handler
+    _told: _Told = field(default_factory=_Told)
+    _ray: Child | None = None
+    _driver: _Driver | None = None
+    _beat: int = 0
+    _beat_at: float = 0.0
+    _written: bytes = b""
+
+    def run(self) -> int:
+        """Serve until told to end, the controller is gone, or Ray fails."""
+        why = None
+        shipper = self._shipper()
+        while why is None:
+            try:
+                why = self._step(shipper)
+            except StorageError as error:
+                log.warning("the store fails, trying on: %s", error)
+                why = self.deadman.gone(time.monotonic())
+            time.sleep(self.place.poll_s)  # noqa: TID251 - the agent's only pause
+        log.info("ending: %s", why)
+        return self._end(shipper)
+
+    def _shipper(self) -> LogShipper:
+        scratch = self.place.scratch
+        files = {name: scratch / f"{name}.log" for name in ("agent", "ray", "driver")}
+        return LogShipper(self.store, self.place.node_id, files)
+
+    def _step(self, shipper: LogShipper) -> str | None:
+        """Do one round; return why to end, if so."""
+        wanted = _read(self.store, desired_key(self.place.node_id)) or {}
+        if self.stopped or wanted.get("end"):
+            return "told to"
+        if (why := self.deadman.gone(time.monotonic())) is not None:
+            return why
+        if wanted.get("ray"):
+            self._follow(wanted)
+        self._tell()
+        if time.monotonic() - self._beat_at >= BEAT_S:
+            self._told.notice = _read(self.store, notice_key(self.place.node_id))
+            self._tell(beat=True)
+            shipper.ship()
+        return "ray failed" if self._told.ray == "failed" else None
+
+    def _follow(self, wanted: Mapping[str, Any]) -> None:
+        ray = wanted["ray"]
+        if self._ray is None:
+            self._start_ray(ray)
+        elif self._ray.exit_code is not None:
+            self._told.ray = "failed"
+            self._told.error = (
+                f"ray ended with exit code {self._ray.exit_code}: {self._ray.last_words()}"
+            )
+            return
+        elif self._told.ray == "starting" and ready(self._ray):
+            self._told.ray = "up"
+        if self._told.ray == "up":
+            self._drive(wanted.get("driver"))
+
+    def _start_ray(self, ray: Mapping[str, Any]) -> None:
+        head = ray["address"] if ray["role"] == "worker" else None
+        try:
+            self._ray, self._told.address = start_ray(
+                self.place.ip, int(ray["num_cpus"]), head, self.place.scratch
+            )
+            self._told.ray = "starting"
+        except (SetupError, OSError) as error:
+            self._told.ray, self._told.error = "failed", str(error)
+
+    def _drive(self, wanted: Mapping[str, Any] | None) -> None:
+        """Start the driver once per number, and report its end."""
+        if wanted is None:
+            return
+        number = int(wanted["attempt"])
+        if self._driver is None or self._driver.number != number:
+            if self._driver is not None:
+                self._driver.child.process.kill()
+            env = {**wanted.get("env", {}), "RAY_ADDRESS": str(self._told.address)}
+            child = start(list(wanted["argv"]), env, self.place.scratch / "driver.log")
+            self._driver = _Driver(number, child)
+        code = self._driver.child.exit_code
+        state = "running" if code is None else "exited"
+        self._told.driver = {"attempt": number, "state": state, "exit_code": code}
+
+    def _tell(self, *, beat: bool = False) -> None:
+        """Write the status when something changed, and as heartbeat."""
+        told = self._told
+        said = {
+            "node_id": self.place.node_id,
+            "pid": os.getpid(),
+            "start_time": start_time(os.getpid()),
+            "ip": self.place.ip,
+            "ray": told.ray,
+            "address": told.address,
+            "driver": told.driver,
+            "notice": told.notice,
+            "error": told.error,
+        }
+        if encode(said) == self._written and not beat:
+            return
+        self._written = encode(said)
+        self._beat += 1
+        self._beat_at = time.monotonic()
+        whole = {**said, "beat": self._beat, "time": stamp(datetime.now(UTC))}
+        self.store.put(status_key(self.place.node_id), encode(whole))
+
+    def _end(self, shipper: LogShipper) -> int:
+        """End everything of this node but this process; say so and send the last of the logs."""
+        marks = {"BURST_RUN_ID": self.place.run_id, "BURST_NODE_ID": self.place.node_id}
+        failed = self._told.ray == "failed"
+        left = kill_all(Mark(variables=marks, session=os.getsid(0)))
+        self._told.ray = "failed" if failed else "ended"
+        try:
+            self._tell(beat=True)
+            shipper.ship()
+        except StorageError as error:
+            log.warning("the last status or logs were not stored: %s", error)
+        for process in left:
+            log.error("cannot be ended: %s", process)
+        return 1 if failed or left else 0
+
+
+def _read(store: ObjectStore, key: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(store.get(key))
+    except FileNotFoundError:
+        return None
+    return found

@@ -1,0 +1,261 @@
+"""The pool of this machine: a node is a process group with an agent and a Ray node in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from burst.errors import LeftoverError, SpecError, TransientError
+from burst.errors import Problem as SpecProblem
+from burst.ports import NodeRequest, NodeView
+from burst.processes import Mark, alive, find, kill_all, start_time
+from burst.task_specs.model import Accelerators
+
+END_WAIT_S = 8.0
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalMachine:
+    """What this machine has, and what an hour of a node on it costs."""
+
+    cpus: int
+    memory_gb: float
+    accelerators: Accelerators | None
+    usd_per_node_hour: Decimal
+    price_source: str
+
+
+def this_machine(pools: Mapping[str, Any]) -> LocalMachine:
+    """Look at this machine; `pools` is what pools.yaml says."""
+    price, source = _price(pools.get("local") or {})
+    return LocalMachine(
+        cpus=len(os.sched_getaffinity(0)),
+        memory_gb=round(psutil.virtual_memory().total / GIB, 1),
+        accelerators=_gpus(),
+        usd_per_node_hour=price,
+        price_source=source,
+    )
+
+
+def _price(local: Mapping[str, Any]) -> tuple[Decimal, str]:
+    text = local.get("usd_per_hour")
+    if text is None:
+        return Decimal(0), "own machine, no price set in pools.yaml"
+    try:
+        price = Decimal(str(text))
+    except InvalidOperation:
+        price = Decimal("nan")
+    if not price.is_finite() or price < 0:
+        message = "needs dollars per hour of a node as a plain number, as in 0.12"
+        problem = SpecProblem(field="local.usd_per_hour", message=message, written=str(text))
+        raise SpecError("pools.yaml", (problem,))
+    return price, "pools.yaml"
+
+
+def _gpus() -> Accelerators | None:
+    """Ask nvidia-smi; no answer means no GPU."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    asked = [program, "--query-gpu=name", "--format=csv,noheader"]
+    result = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=20)
+    names = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    if result.returncode or not names:
+        return None
+    return Accelerators(kind=names[0].removeprefix("NVIDIA ").replace(" ", "-"), count=len(names))
+
+
+class LocalProvisioner:
+    """See burst.ports.Provisioner. Node records lie under `<home>/nodes/<run>/`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._pipes: dict[str, int] = {}  # our end; closed by the kernel when we die
+
+    def launch(self, request: NodeRequest) -> None:
+        record = self._record(request.run_id, request.node_id)
+        if record.exists():
+            return
+        scratch = self._scratch(request.run_id) / request.node_id
+        scratch.mkdir(parents=True, exist_ok=True)
+        _write(record, {"ip": address_of(request.run_id, request.node_id)})
+        try:
+            child = self._spawn(request, scratch)
+        except OSError as error:
+            raise TransientError(f"{request.node_id} could not be started: {error}") from error
+        self._children[request.node_id] = child
+        _write(record, {**_read(record), "pid": child.pid, "start_time": start_time(child.pid)})
+
+    def _spawn(self, request: NodeRequest, scratch: Path) -> subprocess.Popen[bytes]:
+        ours, theirs = os.pipe()[::-1]
+        argv = [sys.executable, "-m", "burst.agent", "--run-uri", request.run_uri]
+        argv += ["--run-id", request.run_id, "--node-id", request.node_id]
+        argv += ["--ip", address_of(request.run_id, request.node_id), "--scratch", str(scratch)]
+        argv += ["--lease-ttl", str(request.lease_ttl_s), "--watch-fd", str(theirs)]
+        marks = {
+            "BURST_RUN_ID": request.run_id,
+            "BURST_NODE_ID": request.node_id,
+            "BURST_NODE_DIR": str(scratch),
+        }
+        try:
+            with (scratch / "agent.log").open("ab") as out:
+                child = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    env={**_clean(os.environ), **request.env, **marks},
+                    pass_fds=(theirs,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(theirs)
+        self._pipes[request.node_id] = ours
+        return child
+
+    def observe(self, run_id: str) -> tuple[NodeView, ...]:
+        return tuple(self._view(record) for record in sorted(self._records(run_id)))
+
+    def _view(self, record: Path) -> NodeView:
+        node_id = record.stem
+        child = self._children.get(node_id)
+        code = child.poll() if child else None  # also reaps it
+        known = _read(record)
+        lives = "pid" in known and alive(known["pid"], known["start_time"])
+        return NodeView(
+            node_id=node_id,
+            state="running" if lives else "gone",
+            ip=known.get("ip"),
+            detail="" if code is None else _ending(code),
+        )
+
+    def end(self, run_id: str, node_id: str) -> None:
+        record = self._record(run_id, node_id)
+        known = _read(record)
+        if "pid" in known and alive(known["pid"], known["start_time"]):
+            os.kill(known["pid"], signal.SIGTERM)  # lets it send the last of its logs
+            self._wait(node_id, known)
+        left = kill_all(self._mark(run_id, node_id))
+        self._forget(node_id)
+        if left:
+            raise LeftoverError(
+                f"{node_id} of {run_id} cannot be ended: {', '.join(map(str, left))}",
+                hint="they hang in the kernel; burst doctor lists them",
+            )
+        shutil.rmtree(self._scratch(run_id) / node_id, ignore_errors=True)
+        record.unlink(missing_ok=True)
+        self._tidy(run_id)
+
+    def _wait(self, node_id: str, known: Mapping[str, Any]) -> None:
+        child = self._children.get(node_id)
+        try:
+            if child is not None:
+                child.wait(END_WAIT_S)
+            else:
+                psutil.Process(known["pid"]).wait(END_WAIT_S)
+        except (subprocess.TimeoutExpired, psutil.TimeoutExpired, psutil.NoSuchProcess):
+            return  # kill_all comes next
+
+    def _forget(self, node_id: str) -> None:
+        child = self._children.pop(node_id, None)
+        if child is not None:
+            child.wait()
+        pipe = self._pipes.pop(node_id, None)
+        if pipe is not None:
+            os.close(pipe)
+
+    def sweep(self, run_id: str) -> tuple[str, ...]:
+        found = []
+        for record in self._records(run_id):
+            found += [f"{record.stem}: {p}" for p in find(self._mark(run_id, record.stem))]
+            self.end(run_id, record.stem)
+        strays = Mark(variables={"BURST_RUN_ID": run_id})
+        found += [str(process) for process in find(strays)]
+        left = kill_all(strays)
+        if left:
+            raise LeftoverError(f"cannot be ended: {', '.join(map(str, left))}")
+        self._tidy(run_id)
+        return tuple(found)
+
+    def kill_node(self, run_id: str, node_id: str) -> int:
+        """SIGKILL everything of a node at once, as a lost machine goes; return how many."""
+        mark = self._mark(run_id, node_id)
+        found = find(mark)
+        kill_all(mark)
+        return len(found)
+
+    def _mark(self, run_id: str, node_id: str) -> Mark:
+        marks = {"BURST_RUN_ID": run_id, "BURST_NODE_ID": node_id}
+        session = _read(self._record(run_id, node_id)).get("pid")  # the agent leads its session
+        return Mark(variables=marks, session=session)
+
+    def _tidy(self, run_id: str) -> None:
+        """Remove the run's folders once no node is left in them."""
+        if not list(self._records(run_id)):
+            shutil.rmtree(self._scratch(run_id), ignore_errors=True)
+            shutil.rmtree(self._folder(run_id), ignore_errors=True)
+
+    def _folder(self, run_id: str) -> Path:
+        return self._home / "nodes" / run_id
+
+    def _records(self, run_id: str) -> list[Path]:
+        return list(self._folder(run_id).glob("*.json"))
+
+    def _record(self, run_id: str, node_id: str) -> Path:
+        return self._folder(run_id) / f"{node_id}.json"
+
+    def _scratch(self, run_id: str) -> Path:
+        """Return a short path: Ray puts sockets below it."""
+        return Path(tempfile.gettempdir(), f"burst-{_hash(run_id).hex()[:8]}")
+
+
+def address_of(run_id: str, node_id: str) -> str:
+    """Return a loopback address of this node alone: 127.a.b.n, a and b from the run's id.
+
+    Not 127.0.0.1, which Ray replaces by the machine's outer address.
+    """
+    digest, number = _hash(run_id), int(node_id.lstrip("n"))
+    return f"127.{digest[0] % 254 + 1}.{(digest[1] + number // 250) % 256}.{number % 250 + 2}"
+
+
+def _hash(run_id: str) -> bytes:
+    return hashlib.sha256(run_id.encode()).digest()
+
+
+def _clean(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what would make our Ray somebody else's."""
+    return {name: value for name, value in environ.items() if not name.startswith("RAY_")}
+
+
+def _ending(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _write(record: Path, known: Mapping[str, Any]) -> None:
+    record.parent.mkdir(parents=True, exist_ok=True)
+    scratch = record.with_suffix(".tmp")
+    scratch.write_text(json.dumps(known))
+    scratch.replace(record)
+
+
+def _read(record: Path) -> dict[str, Any]:
+    try:
+        known: dict[str, Any] = json.loads(record.read_text())
+    except FileNotFoundError:
+        return {}
+    return known

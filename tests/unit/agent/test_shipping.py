@@ -1,0 +1,42 @@
+"""Logs arrive whole and in order, also after the store failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from burst.agent.shipping import LogShipper
+from burst.controller.logs import LogReader
+from burst.errors import TransientError
+from burst.storage.faults import Fault, FaultyStore
+from burst.storage.memory import MemoryStore
+
+
+def test_what_grows_is_shipped_once_and_read_in_order(tmp_path: Path):
+    store = MemoryStore()
+    path = tmp_path / "driver.log"
+    shipper = LogShipper(store, "n002", {"driver": path, "ray": tmp_path / "none.log"})
+    reader = LogReader(store)
+    shipper.ship()
+    assert list(reader.new()) == []
+    path.write_text("one\n")
+    shipper.ship()
+    with path.open("a") as file:
+        file.write("two\n")
+    shipper.ship()
+    shipper.ship()
+    assert list(reader.new()) == [("n002/driver", "one\n"), ("n002/driver", "two\n")]
+    assert list(reader.new()) == []
+
+
+def test_a_piece_that_failed_is_sent_again(tmp_path: Path):
+    inner = MemoryStore()
+    store = FaultyStore(inner, [Fault(kind="fail", verbs=("put",), times=1)])
+    path = tmp_path / "driver.log"
+    path.write_text("one\n")
+    shipper = LogShipper(store, "n002", {"driver": path})
+    with pytest.raises(TransientError):
+        shipper.ship()
+    shipper.ship()
+    assert list(LogReader(inner).new()) == [("n002/driver", "one\n")]
