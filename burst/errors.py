@@ -127,7 +127,7 @@ class TrainingError(BurstError):
 
 
 class SetupError(BurstError):
-    """This machine or account lacks something: a package, a right, a program, a setting."""
+    """A machine or account lacks something: a package, a right, a program, a setting."""
 
     exit_code = 9
 

@@ -94,7 +94,7 @@ def machine() -> Machine:
     found = this_machine(pools())
     return Machine(
         cpus=found.cpus,
-        gpus=len(found.gpus),
+        gpus=found.accelerators.count if found.accelerators else 0,
         machine_type=socket.gethostname(),
         usd_per_node_hour=found.usd_per_node_hour,
         price_source=found.price_source,
@@ -147,7 +147,7 @@ def controller(run: Run, watcher: Watcher, env: Mapping[str, str]) -> Controller
 
 def this_owner() -> Owner:
     """Return this process as the owner of a lease."""
-    from burst.agent.processes import start_time
+    from burst.processes import start_time
     from burst.storage.lease import Owner
 
     pid = os.getpid()
@@ -158,7 +158,7 @@ def this_owner() -> Owner:
 
 def owner_alive(owner: Owner) -> bool | None:
     """Say whether an owner's process lives; None when it is on another machine."""
-    from burst.agent.processes import alive
+    from burst.processes import alive
 
     if owner.host != socket.gethostname():
         return None
@@ -172,7 +172,7 @@ def give_notice(run: Run, node_id: str, seconds: float) -> None:
 
 def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
     """Kill a worker, a node or the controller by SIGKILL, as a machine would lose it."""
-    from burst.agent.processes import alive
+    from burst.processes import alive
 
     if kind == "node":
         provisioner().kill_node(run.record.run_id, victim["node_id"])

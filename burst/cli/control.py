@@ -23,6 +23,7 @@ from burst.controller.status import RunStatus, status_of
 from burst.cost.decide import Done
 from burst.errors import BurstError, OwnedError, UsageError
 from burst.records import STOP_REQUEST, TASK, encode
+from burst.task_specs.dump import dump
 from burst.task_specs.units import duration_s
 
 STOP_WAIT_S = 120.0
@@ -38,8 +39,7 @@ def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -
         show_plan(task, plan)
     confirm(plan, yes=yes)
     env = user_env(task)
-    text = given.storable(task)
-    run = wiring.runs().create(task, wiring.machine(), text=text, now=wiring.clock().now())
+    run = wiring.runs().create(task, wiring.machine(), text=dump(task), now=wiring.clock().now())
     return _drive(run, env, detach=detach, as_json=as_json, resumed=False)
 
 

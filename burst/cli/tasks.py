@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from burst.cost.offers import Plan
 from burst.cost.offers import plan as plan_offers
 from burst.errors import NoOfferError, UsageError
 from burst.task_specs.model import Task
-from burst.task_specs.parse import Overrides, dump, load, parse
+from burst.task_specs.overrides import Overrides
+from burst.task_specs.parse import load, parse
 from burst.task_specs.schema import json_schema
 
 
@@ -47,14 +48,6 @@ class Given:
             budget_usd=self.budget,
             run_uri=self.run_uri,
         )
-
-    def storable(self, task: Task) -> str:
-        """Return the task as text for the run's folder: no secret, no value from outside the file.
-
-        A name whose value is left out asks for it again on resume.
-        """
-        outside = {item.partition("=")[0] for item in self.env or ()}
-        return dump(task, leave_out=outside | set(task.secrets))
 
 
 def read_task(file: Path | bytes, given: Given, *, source: str | None = None) -> Task:
@@ -105,10 +98,10 @@ def plan_file(file: Path, given: Given, *, as_json: bool) -> None:
 
 
 def task_json(task: Task) -> dict[str, object]:
-    """Return the normalised task; values of secrets and variables from outside are left out."""
-    found = plain(replace(task, secrets={}))
-    assert isinstance(found, dict)
+    """Return the normalised task; the values of secrets and private variables are left out."""
+    found = {f.name: plain(getattr(task, f.name)) for f in fields(task)}
     found["secrets"] = dict.fromkeys(task.secrets)
+    found["envs"] = {k: None if k in task.private_envs else v for k, v in task.envs.items()}
     return found
 
 

@@ -21,6 +21,7 @@ RATE_WINDOW = 20  # steps over which speed is measured
 class Progress:
     """Where training stands, for people. Folded from facts in the order they came."""
 
+    began: datetime | None = None  # when the run asked for its first node: it starts up from then
     timeline: Timeline = field(default_factory=Timeline)
     attempt: int = 0
     world_size: int = 0
@@ -60,8 +61,9 @@ class Progress:
     def _attempt(self, attempt: int, at: datetime) -> None:
         if self.attempt and self._last:
             self.timeline.add(AttemptEnded(self.attempt, self._last))
+        first = self.attempt == 0 and self.began is not None
         self.attempt, self._last, self._recent = attempt, at, []
-        self.timeline.add(AttemptStarted(attempt, at))
+        self.timeline.add(AttemptStarted(attempt, self.began if first and self.began else at))
 
     def _step(self, fact: Mapping[str, Any]) -> None:
         start, end = moment(fact["start"]), moment(fact["end"])

@@ -16,7 +16,7 @@ from burst.cost.decide import Active
 from burst.cost.ledger import spent
 from burst.cost.report import RunCost, summarise
 from burst.ports import Clock
-from burst.records import WorkerRecord
+from burst.records import WorkerRecord, moment
 from burst.storage.journal import Journal
 from burst.storage.lease import Owner, current_owner
 
@@ -86,7 +86,7 @@ def status_of(run: Run, clock: Clock, alive: Alive) -> RunStatus:
 
 def read_progress(run: Run) -> tuple[Progress, tuple[WorkerRecord, ...]]:
     """Fold all facts of a run; also return the workers of its newest attempt."""
-    reader, progress = FactReader(run.store), Progress()
+    reader, progress = FactReader(run.store), Progress(began=moment(run.record.created))
     workers: tuple[WorkerRecord, ...] = ()
     for record in reader.new_attempts():
         workers = record.workers

@@ -25,7 +25,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from burst.checkpointing.folder import FolderCheckpoints
+from burst.checkpointing.folder import Snapshot, put_back, series, snapshot
+from burst.checkpointing.sweep import apply_keep
 from burst.checkpointing.torch_state import Ranks
 from burst.errors import CheckpointError, StorageError, TrainingError
 from burst.records import RUN, read_run, stamp
@@ -80,17 +81,19 @@ class Command:
         self._rank = context.ranks.rank
         self._world = context.ranks.world
         self._order_done = 0
-        self._generation = 0
+        self._keeper = False
         self._saved_at = time.monotonic()
         self._log = Path(context.staging, f"command-a{context.attempt:04d}.log")
-        self._checkpoints = self._folder()
+        self._folder = self._checkpoint_folder()
+        self._last: Snapshot | None = None
 
     def run(self) -> None:
         """Put the folder back, run setup and command, commit the folder; raise if it fails."""
         enter_environment(self._run)
-        if self._checkpoints is not None:
-            self._generation = self._checkpoints.put_back()
-        kind = "resumed" if self._generation else "started"
+        self._keeper = self._keeps_folder()
+        if self._folder is not None and self._keeper:
+            self._last = put_back(self._context.store, self._folder, node=self._rank, log=log)
+        kind = "resumed" if self._last else "started"
         self._tell(kind, step=self._generation, world=self._world)
         if self._run.setup:
             self._setup(self._run.setup)
@@ -101,18 +104,25 @@ class Command:
             _end(child)
         self._save()
 
-    def _folder(self) -> FolderCheckpoints | None:
+    @property
+    def _generation(self) -> int:
+        """How often the folder has been committed; stands for the step."""
+        return self._last.manifest.step if self._last else 0
+
+    def _checkpoint_folder(self) -> Path | None:
         if self._run.checkpoint_dir is None:
             return None
         folder = Path(self._run.workdir, self._run.checkpoint_dir).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
-        return FolderCheckpoints(
-            self._context.store,
-            folder,
-            attempt=self._context.attempt,
-            ranks=self._context.ranks,
-            keep=self._run.keep,
-        )
+        return folder
+
+    def _keeps_folder(self) -> bool:
+        """Whether this node commits the folder: the first one on each machine, which share it."""
+        hosts: list[str | None] = [socket.gethostname()]
+        if self._world > 1:
+            hosts = [None] * self._world
+            dist.all_gather_object(hosts, socket.gethostname())
+        return hosts.index(socket.gethostname()) == self._rank
 
     def _setup(self, text: str) -> None:
         """Run setup once per node of this run."""
@@ -129,7 +139,8 @@ class Command:
         address, port, ips = self._meeting_point()
         variables = {**os.environ, **command_env(self._context, address, port, ips)}
         # `exec` through a launcher that asks the kernel to end it with this worker
-        argv = [sys.executable, "-m", "burst.agent.launcher", "--", "bash", "-c", self._run.run]
+        launcher = [sys.executable, "-m", "burst.agent.launcher", str(os.getpid())]
+        argv = [*launcher, "bash", "-c", self._run.run]
         with self._log.open("wb") as out:
             return subprocess.Popen(
                 argv,
@@ -203,20 +214,33 @@ class Command:
     def _save(self) -> None:
         """Commit the folder if it changed; a failure is told and tried again later."""
         self._saved_at = time.monotonic()
-        if self._checkpoints is None:
+        if self._folder is None or not self._keeper:
             return
-        started = datetime.now(UTC)
+        started, before = datetime.now(UTC), self._last
         try:
-            manifest = self._checkpoints.snapshot()
+            self._last = self._snapshot(self._folder)
         except (CheckpointError, StorageError) as error:
             self._tell("save_failed", step=self._generation, error=str(error))
             return
-        if manifest is None:
+        if self._last is None or self._last is before:
             return
-        self._generation = manifest.step
-        size = sum(file.size_bytes for file in manifest.files)
+        size = sum(file.size_bytes for file in self._last.manifest.files)
         times = {"start": stamp(started), "end": stamp(datetime.now(UTC))}
-        self._tell("saved", step=manifest.step, size_bytes=size, **times)
+        self._tell("saved", step=self._generation, size_bytes=size, **times)
+        attempt = self._context.attempt
+        mine = series(self._context.store, self._rank)
+        apply_keep(mine, keep=self._run.keep, live_attempt=attempt, log=log)
+
+    def _snapshot(self, folder: Path) -> Snapshot | None:
+        return snapshot(
+            self._context.store,
+            folder,
+            last=self._last,
+            attempt=self._context.attempt,
+            node=self._rank,
+            nodes=self._world,
+            log=log,
+        )
 
     def _show(self, shown: int) -> int:
         """Copy new output to this worker's own, from where the node's agent ships it."""

@@ -54,15 +54,15 @@ def read(
 ) -> Iterator[Any]:
     """Yield one collated batch per slot, in order.
 
-    Loader processes are started with `forkserver`: a fork of a process that holds threads and
-    network clients can hang.
+    Loader processes are spawned. A fork of a process that holds threads and network clients can
+    hang; the children of a fork server do not notice when this process is killed, and stay.
     """
     loader: DataLoader[Any] = DataLoader(
         _Seeded(dataset, seed),
         batch_sampler=_Keys(slots),
         collate_fn=collate,
         num_workers=loader_workers,
-        multiprocessing_context="forkserver" if loader_workers else None,
+        multiprocessing_context="spawn" if loader_workers else None,
         generator=torch.Generator().manual_seed(0),  # keep off the global generator
     )
     return iter(loader)

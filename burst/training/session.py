@@ -26,10 +26,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from burst.checkpointing.manifest import CheckpointRef
+from burst.checkpointing.save_policy import AnyOf, EverySeconds, EverySteps, LastSave, SavePolicy
 from burst.checkpointing.sweep import apply_keep
 from burst.checkpointing.torch_state import Ranks, TrainState, load, save
 from burst.errors import BurstError, SetupError, TrainingError
-from burst.records import stamp
+from burst.records import RunRecord, stamp
 from burst.training.context import PeerLostError, RunContext, Stopped, current, params
 from burst.training.loading import MapDataset, read
 from burst.training.order import Order, Position, Slot, share
@@ -140,6 +142,7 @@ class Session:
         self._saved_step = -1
         self._saved_at = time.monotonic()
         self._failed_saves = 0
+        self._verified: CheckpointRef | None = None  # what was resumed from; never deleted
 
     # What a script uses ---------------------------------------------------------------------------
 
@@ -243,6 +246,7 @@ class Session:
         self.position = Position(**known)
         self._tokens_done = int(manifest.position.get("tokens", 0))
         self._saved_step = self.position.step
+        self._verified = manifest.ref
         self._tell("resumed", step=self.position.step, world=self._ranks.world)
 
     def _steps(self, order: Order, start: Position) -> Iterator[tuple[Slot, ...]]:
@@ -330,9 +334,10 @@ class Session:
 
     def _due(self) -> bool:
         assert self._context is not None
-        run, step = self._context.run, self.position.step + 1
-        by_steps = run.every_steps is not None and step % run.every_steps == 0
-        return by_steps or time.monotonic() - self._saved_at >= run.every_s
+        last = LastSave(step=self._saved_step, at_s=self._saved_at)
+        return _policy(self._context.run).should_save(
+            self.position.step + 1, time.monotonic(), last
+        )
 
     def _report(
         self, started: float, samples: int, loss: float, tokens: int, norm: float | None
@@ -392,7 +397,13 @@ class Session:
             size_bytes=size,
         )
         if self.is_main:
-            apply_keep(context.store, keep=context.run.keep, live_attempt=context.attempt, log=log)
+            apply_keep(
+                context.store,
+                keep=context.run.keep,
+                live_attempt=context.attempt,
+                log=log,
+                verified=self._verified,
+            )
 
     def _failed(self, error: BurstError) -> None:
         self._failed_saves += 1
@@ -414,6 +425,11 @@ class Session:
             self._facts.tell({"attempt": self._context.attempt if self._context else 0, **line})
         elif self._context is None and self.is_main:
             _show(line)
+
+
+def _policy(run: RunRecord) -> SavePolicy:
+    by_time = EverySeconds(run.every_s)
+    return by_time if run.every_steps is None else AnyOf((EverySteps(run.every_steps), by_time))
 
 
 @contextlib.contextmanager

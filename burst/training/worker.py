@@ -122,9 +122,10 @@ def write_attempt(store: ObjectStore, driver: int, workers: tuple[WorkerRecord, 
         )
         try:
             store.create(attempt_key(attempt), record.encode())
-        except ConflictError:
-            attempt += 1
-            continue
+        except ConflictError:  # taken; by this very write, if its answer was lost
+            if store.get(attempt_key(attempt)) != record.encode():
+                attempt += 1
+                continue
         return attempt
 
 
