@@ -151,13 +151,16 @@ class Runs:
         path.write_text(json.dumps({"uri": uri}))
 
     def find(self, name: str) -> Run:
-        """Return a run by its id, the beginning of it, or its URI."""
+        """Return a run by its id, the beginning of it, its task's name (the newest), or its URI."""
         if "://" in name or name.startswith("/"):
             return self._load(name)
         known = self._index()
         matches = [run for run in known if run == name] or [r for r in known if r.startswith(name)]
         if len(matches) == 1:
             return self._load(known[matches[0]])
+        named = [run for run in self.all() if run.record.name == name]
+        if named:  # the task's own name means its newest run
+            return named[0]
         if matches:
             raise UsageError(f"{name} means {len(matches)} runs: {', '.join(sorted(matches))}")
         raise UsageError(f"there is no run {name}", hint="see the runs there are: burst ls --all")

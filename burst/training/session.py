@@ -157,6 +157,11 @@ class Session:
         return self.position.step
 
     @property
+    def attempt(self) -> int:
+        """Which start of the workers this is, from 1; 0 under plain `python train.py`."""
+        return self._context.attempt if self._context else 0
+
+    @property
     def is_main(self) -> bool:
         """Whether this worker is the one that should print and evaluate."""
         return self._ranks.rank == 0

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 import burst
 
-CONTEXT = 128  # bytes the model sees at once
+CONTEXT = 64  # bytes the model sees at once
 LINES = 10  # of its own to show at the end
 
 
@@ -72,8 +72,15 @@ class Model(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.out = nn.Linear(width, 256)
         for layer in self.modules():
-            if isinstance(layer, nn.Linear | nn.Embedding):
-                nn.init.normal_(layer.weight, std=0.02)
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+                nn.init.zeros_(layer.bias)
+            elif isinstance(layer, nn.Embedding):
+                nn.init.normal_(layer.weight, std=0.1)
+        for block in self.blocks:  # each block starts as the identity
+            nn.init.zeros_(block.mix.weight)
+            nn.init.zeros_(block.feed[2].weight)
+        nn.init.normal_(self.out.weight, std=0.02)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         places = self.places(torch.arange(x.shape[1], device=x.device))
@@ -97,16 +104,19 @@ def main(params: dict) -> None:
     model = Model(
         width=params.get("width", 160), layers=params.get("layers", 4), heads=params.get("heads", 4)
     )
-    steps = params.get("schedule_steps", 300)
+    steps = params.get("schedule_steps", 400)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=params.get("learning_rate", 3e-3), weight_decay=0.1
+        model.parameters(),
+        lr=params.get("learning_rate", 4e-3),
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
     )
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
         lambda step: min((step + 1) / 20, 0.55 + 0.45 * math.cos(math.pi * min(step / steps, 1.0))),
     )
     session = burst.session(
-        model=model, optimizer=optimizer, scheduler=scheduler, steps=steps, global_batch=16
+        model=model, optimizer=optimizer, scheduler=scheduler, steps=steps, global_batch=32
     )
     for batch in session.batches(Source()):
         scores = session.model(batch[:, :-1])
@@ -115,8 +125,9 @@ def main(params: dict) -> None:
 
     if session.is_main:
         session.note(f"{sum(p.numel() for p in model.parameters()):,} parameters; it writes:")
-        for line in write(model, b"def ").splitlines()[:LINES]:
-            session.note(f"  | {line}")
+        written = [line for line in write(model, b"def ").splitlines() if line.strip()]
+        for line in written[:LINES]:
+            session.note(f"  | {line[:100].rstrip()}")
 
 
 if __name__ == "__main__":
