@@ -75,6 +75,14 @@ class Person:
             time.sleep(0.1)  # noqa: TID251
         return status
 
+    def until_step(self, step: int) -> dict[str, Any]:
+        """Wait until the run is driven and has reached a step."""
+        return self.until(lambda now: now["live"] and now["step"] >= step)
+
+    def until_restarted(self, before: int) -> dict[str, Any]:
+        """Wait until the workers were started once more, or the run is over."""
+        return self.until(lambda now: now["restarts"] > before or not now["live"])
+
     def weights(self) -> dict[str, Any]:
         """Return the weights the toy ended with."""
         found: dict[str, Any] = json.loads((self.out / "weights.json").read_text())

@@ -27,7 +27,7 @@ def survive(person: Person, seed: int) -> None:
     at = sorted(chance.sample(range(3, 55), 3))
     person.start("run", TASK, "--env", "TOY_OUT")
     for kind, step in zip(kinds, at, strict=True):
-        person.until(lambda now, step=step: now["live"] and now["step"] >= step)
+        person.until_step(step)
         told = json.loads(person.burst("chaos", "toy", "--kill", kind, "--json"))
         assert told["killed"] == kind
         if kind == "controller":
@@ -36,7 +36,7 @@ def survive(person: Person, seed: int) -> None:
             person.start("resume", "toy", "--env", "TOY_OUT")
         else:
             restarted = person.status()["restarts"]
-            person.until(lambda now, n=restarted: now["restarts"] > n or not now["live"])
+            person.until_restarted(restarted)
     assert person.started[-1].wait(180) == 0, person.said()
 
 
@@ -53,7 +53,7 @@ def check(person: Person, undisturbed: dict[str, Any]) -> None:
 @pytest.mark.parametrize("seed", [0])
 def test_killed_thrice_it_ends_with_the_same_bits(
     person: Person, undisturbed: dict[str, Any], seed: int
-):
+) -> None:
     survive(person, seed)
     check(person, undisturbed)
 
@@ -62,6 +62,6 @@ def test_killed_thrice_it_ends_with_the_same_bits(
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_killed_thrice_it_ends_with_the_same_bits_at_20_seeds(
     person: Person, undisturbed: dict[str, Any], seed: int
-):
+) -> None:
     survive(person, seed)
     check(person, undisturbed)

@@ -16,7 +16,7 @@ OUT = Path(os.environ["TOY_OUT"])
 PAUSE_S = float(os.environ.get("TOY_PAUSE_S", "0.15"))
 
 
-class Numbers(torch.utils.data.Dataset):
+class Numbers(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     """Each sample is noise from the generators, and its own index."""
 
     def __len__(self) -> int:

@@ -39,7 +39,7 @@ def start(code: str, mark: Mark) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **mark.variables})
 
 
-def test_children_that_left_their_session_are_ended_too(mark: Mark):
+def test_children_that_left_their_session_are_ended_too(mark: Mark) -> None:
     child = start(RUNAWAY, mark)
     until(lambda: len(find(mark)) == 2)
     assert kill_all(mark) == ()
@@ -47,7 +47,7 @@ def test_children_that_left_their_session_are_ended_too(mark: Mark):
     assert find(mark) == ()
 
 
-def test_stopped_processes_are_ended_too(mark: Mark):
+def test_stopped_processes_are_ended_too(mark: Mark) -> None:
     child = start(SLEEP, mark)
     until(lambda: len(find(mark)) == 1)
     os.kill(child.pid, signal.SIGSTOP)
@@ -55,7 +55,7 @@ def test_stopped_processes_are_ended_too(mark: Mark):
     assert child.wait(5) == -signal.SIGKILL
 
 
-def test_a_process_that_overwrote_its_environment_is_found_by_its_session():
+def test_a_process_that_overwrote_its_environment_is_found_by_its_session() -> None:
     """Ray's processes set their own title, which overwrites what /proc shows of the environment."""
     child = subprocess.Popen(
         [sys.executable, "-c", SLEEP], env={"PATH": os.environ["PATH"]}, start_new_session=True
@@ -66,7 +66,7 @@ def test_a_process_that_overwrote_its_environment_is_found_by_its_session():
     assert child.wait(5) == -signal.SIGKILL
 
 
-def test_others_are_left_alone(mark: Mark):
+def test_others_are_left_alone(mark: Mark) -> None:
     child = start(SLEEP, Mark(variables={"BURST_NODE_ID": "another"}))
     assert kill_all(mark) == ()
     assert child.poll() is None
@@ -74,7 +74,7 @@ def test_others_are_left_alone(mark: Mark):
     child.wait()
 
 
-def test_a_reused_pid_is_not_the_same_process():
+def test_a_reused_pid_is_not_the_same_process() -> None:
     mine = start_time(os.getpid())
     assert mine is not None
     assert alive(os.getpid(), mine)
@@ -82,7 +82,7 @@ def test_a_reused_pid_is_not_the_same_process():
     assert not alive(2**22 + 1, mine)
 
 
-def test_the_launcher_ends_its_command_with_its_parent(mark: Mark):
+def test_the_launcher_ends_its_command_with_its_parent(mark: Mark) -> None:
     """Killed by SIGKILL, a parent takes the launched command with it."""
     inner = (
         "import os, subprocess, sys;"

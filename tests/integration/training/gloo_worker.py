@@ -11,6 +11,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ from burst.training.context import RunContext, enter
 from burst.training.facts import FactSender
 
 
-class Numbers(torch.utils.data.Dataset):
+class Numbers(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     """Each sample is its own index and some noise that comes from the generators."""
 
     def __init__(self, size: int) -> None:
@@ -65,7 +66,7 @@ def main() -> None:
         facts.close()
 
 
-def train(folder: Path, rank: int, attempt: int, given: dict) -> None:
+def train(folder: Path, rank: int, attempt: int, given: dict[str, Any]) -> None:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

@@ -79,7 +79,8 @@ class Training:
         return [process.wait(120) for process in processes]
 
     def weights(self) -> dict[str, Any]:
-        return json.loads((self.folder.parent / "weights.json").read_text())
+        found: dict[str, Any] = json.loads((self.folder.parent / "weights.json").read_text())
+        return found
 
     def lines(self) -> list[dict[str, Any]]:
         """Return what each rank used, with the attempt it was used in."""
@@ -109,7 +110,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("world", [2, 3])
 def test_any_number_of_workers_gives_the_same_bits(
     tmp_path: Path, undisturbed: dict[str, Any], world: int
-):
+) -> None:
     training = Training(tmp_path)
     assert training.attempt(world) == [0] * world
     assert training.weights() == undisturbed
@@ -117,7 +118,7 @@ def test_any_number_of_workers_gives_the_same_bits(
 
 def test_killed_and_resized_it_gives_the_same_bits_and_uses_each_sample_once_per_epoch(
     tmp_path: Path, undisturbed: dict[str, Any]
-):
+) -> None:
     """Also C101: all ranks go back to the same step, and no aborted gradient is applied."""
     training = Training(tmp_path)
     assert -9 in training.attempt(2, kill_at=6, victim=1)
@@ -129,7 +130,7 @@ def test_killed_and_resized_it_gives_the_same_bits_and_uses_each_sample_once_per
     assert resumed == {1: 0, 2: 4, 3: 8}
 
 
-def test_loader_processes_change_nothing(tmp_path: Path, undisturbed: dict[str, Any]):
+def test_loader_processes_change_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     """C98 (d), C101: prefetched samples do not count as used."""
     training = Training(tmp_path)
     assert training.attempt(1, kill_at=6, loader_workers=1) == [-9]
@@ -137,7 +138,7 @@ def test_loader_processes_change_nothing(tmp_path: Path, undisturbed: dict[str, 
     assert training.weights() == undisturbed
 
 
-def test_the_learning_rate_depends_on_the_step_alone(tmp_path: Path):
+def test_the_learning_rate_depends_on_the_step_alone(tmp_path: Path) -> None:
     """C38: no warm-up twice, no step off, whatever the accumulation and the workers."""
     training = Training(tmp_path, settings={"epochs": None, "steps": 12})
     training.attempt(2, kill_at=9, victim=1)

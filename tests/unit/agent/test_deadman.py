@@ -9,7 +9,7 @@ from burst.storage.faults import Fault, FaultyStore
 from burst.storage.memory import MemoryStore
 
 
-def test_a_renewed_lease_keeps_the_node_alive():
+def test_a_renewed_lease_keeps_the_node_alive() -> None:
     store = MemoryStore()
     switch = DeadMan(store, ttl_s=10, watch_fd=None)
     for second in range(0, 100, 5):
@@ -17,7 +17,7 @@ def test_a_renewed_lease_keeps_the_node_alive():
         assert switch.gone(second) is None
 
 
-def test_a_lease_that_stands_still_for_its_time_ends_the_node():
+def test_a_lease_that_stands_still_for_its_time_ends_the_node() -> None:
     store = MemoryStore()
     store.put("lease.json", b"1")
     switch = DeadMan(store, ttl_s=10, watch_fd=None)
@@ -26,7 +26,7 @@ def test_a_lease_that_stands_still_for_its_time_ends_the_node():
     assert switch.gone(110) == "the run's lease has not been renewed for 10 s"
 
 
-def test_a_laptop_that_slept_is_not_taken_for_dead():
+def test_a_laptop_that_slept_is_not_taken_for_dead() -> None:
     """The monotonic clock stands still in sleep; only waking seconds without a renewal count."""
     store = MemoryStore()
     store.put("lease.json", b"1")
@@ -36,7 +36,7 @@ def test_a_laptop_that_slept_is_not_taken_for_dead():
     assert switch.gone(101) is None
 
 
-def test_a_store_that_fails_for_long_ends_the_node_too():
+def test_a_store_that_fails_for_long_ends_the_node_too() -> None:
     """Nobody can tell then whether the controller lives; a machine must not bill for ever."""
     store = MemoryStore()
     store.put("lease.json", b"1")
@@ -47,7 +47,7 @@ def test_a_store_that_fails_for_long_ends_the_node_too():
     assert switch.gone(10) is not None
 
 
-def test_a_closed_pipe_ends_the_node_at_once():
+def test_a_closed_pipe_ends_the_node_at_once() -> None:
     read, write = os.pipe()
     store = MemoryStore()
     store.put("lease.json", b"1")

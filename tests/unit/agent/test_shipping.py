@@ -13,7 +13,7 @@ from burst.storage.faults import Fault, FaultyStore
 from burst.storage.memory import MemoryStore
 
 
-def test_what_grows_is_shipped_once_and_read_in_order(tmp_path: Path):
+def test_what_grows_is_shipped_once_and_read_in_order(tmp_path: Path) -> None:
     store = MemoryStore()
     path = tmp_path / "driver.log"
     shipper = LogShipper(store, "n002", {"driver": path, "ray": tmp_path / "none.log"})
@@ -30,7 +30,7 @@ def test_what_grows_is_shipped_once_and_read_in_order(tmp_path: Path):
     assert list(reader.new()) == []
 
 
-def test_a_piece_that_failed_is_sent_again(tmp_path: Path):
+def test_a_piece_that_failed_is_sent_again(tmp_path: Path) -> None:
     inner = MemoryStore()
     store = FaultyStore(inner, [Fault(kind="fail", verbs=("put",), times=1)])
     path = tmp_path / "driver.log"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -130,10 +132,9 @@ class World:
             return
         self.do_step()
 
-    def _wanted(self, head: str) -> dict:
-        import json
-
-        return json.loads(self.store.get(desired_key(head)))
+    def _wanted(self, head: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.store.get(desired_key(head)))
+        return found
 
     def begin(self, driver: int) -> None:
         self.attempt += 1
@@ -195,23 +196,23 @@ class World:
         self.store.put(outcome_key(self.attempt), outcome.encode())
         self.drivers = {(head, n) for head, n in self.drivers if head not in self.pool.alive}
 
-    def tell(self, fact: dict) -> None:
+    def tell(self, fact: dict[str, Any]) -> None:
         self.chunk += 1
         line = {"time": stamp(self.now()), **fact}
         self.store.put(chunk_key(self.attempt, self.chunk), encode(line) + b"\n")
 
-    def controller(self, limits: Limits = LIMITS, store: object = None) -> Controller:
+    def controller(self, limits: Limits = LIMITS, store: Any = None) -> Controller:
         place = store or self.store
         lease = Lease.acquire(
             place,
             OWNER,
             ttl_s=15,
             clock=self,
-            alive=lambda _: False,  # type: ignore[arg-type]
+            alive=lambda _: False,
         )
-        journal = Journal(place)  # type: ignore[arg-type]
+        journal = Journal(place)
         tools = Tools(
-            store=place,  # type: ignore[arg-type]
+            store=place,
             provisioner=self.pool,
             clock=self,
             book=Book(journal),
@@ -233,14 +234,14 @@ def world() -> Iterator[World]:
     assert all(span.ended for span in spans), "a node without an end"
 
 
-def test_an_undisturbed_run_finishes_and_gives_every_node_back(world: World):
+def test_an_undisturbed_run_finishes_and_gives_every_node_back(world: World) -> None:
     done = world.controller().run()
     assert done.reason == "finished"
     assert done.step == 10
     assert world.pool.ever == ["n001", "n002", "n003"]
 
 
-def test_a_lost_node_is_replaced_while_the_others_stay(world: World):
+def test_a_lost_node_is_replaced_while_the_others_stay(world: World) -> None:
     world.when(5, lambda: world.pool.lose("n003"))
     done = world.controller().run()
     assert done.reason == "finished"
@@ -248,7 +249,7 @@ def test_a_lost_node_is_replaced_while_the_others_stay(world: World):
     assert world.pool.ever == ["n001", "n002", "n003", "n004"]
 
 
-def test_a_lost_head_starts_over_from_the_last_checkpoint(world: World):
+def test_a_lost_head_starts_over_from_the_last_checkpoint(world: World) -> None:
     world.when(8, lambda: world.pool.lose("n001"))
     done = world.controller().run()
     assert done.reason == "finished"
@@ -256,7 +257,7 @@ def test_a_lost_head_starts_over_from_the_last_checkpoint(world: World):
     assert len(world.pool.ever) == 6
 
 
-def test_the_users_error_ends_the_run(world: World):
+def test_the_users_error_ends_the_run(world: World) -> None:
     world.when(5.5, lambda: world.end("failed", "ValueError: no"))
     controller = world.controller()
     done = controller.run()
@@ -264,7 +265,7 @@ def test_the_users_error_ends_the_run(world: World):
     assert controller.error_type == "TrainingError"
 
 
-def test_a_stop_is_saved_and_resume_goes_on_from_there(world: World):
+def test_a_stop_is_saved_and_resume_goes_on_from_there(world: World) -> None:
     first = world.controller()
     world.when(5.5, lambda: first.ask_stop("you"))
     done = first.run()
@@ -278,13 +279,13 @@ def test_a_stop_is_saved_and_resume_goes_on_from_there(world: World):
     assert saved < 10
 
 
-def test_a_launch_that_fails_for_now_is_tried_again(world: World):
+def test_a_launch_that_fails_for_now_is_tried_again(world: World) -> None:
     world.pool.outages = 2
     done = world.controller().run()
     assert done.reason == "finished"
 
 
-def test_a_second_controller_stops_the_first_at_its_next_word(world: World):
+def test_a_second_controller_stops_the_first_at_its_next_word(world: World) -> None:
     first = world.controller()
     second: list[Done] = []
 
@@ -329,7 +330,7 @@ class Deadly:
 @pytest.mark.parametrize("at", range(1, 14))
 def test_a_controller_killed_at_any_journal_write_is_followed_by_one_that_ends_the_run(
     world: World, at: int, *, after: bool
-):
+) -> None:
     world.when(6, lambda: world.pool.lose("n003"))
     deadly = Deadly(world.store, at, after=after)
     try:
@@ -340,7 +341,7 @@ def test_a_controller_killed_at_any_journal_write_is_followed_by_one_that_ends_t
     assert done.step == 10
 
 
-def test_the_ledger_counts_each_node_from_launch_to_end(world: World):
+def test_the_ledger_counts_each_node_from_launch_to_end(world: World) -> None:
     world.when(5, lambda: world.pool.lose("n003"))
     world.controller().run()
     spans = read_history(Journal(world.store)).spans
@@ -353,7 +354,7 @@ def test_the_ledger_counts_each_node_from_launch_to_end(world: World):
     assert (lost.ended - lost.launched).total_seconds() == pytest.approx(5, abs=0.6)
 
 
-def test_spending_stops_at_the_budget(world: World):
+def test_spending_stops_at_the_budget(world: World) -> None:
     limits = replace(LIMITS, budget_usd=Decimal("0.012"))
     done = world.controller(limits).run()
     assert done.reason == "budget"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from burst.cost.decide import (
+    Action,
     Active,
     Done,
     Drive,
@@ -38,10 +40,12 @@ from burst.cost.decide import (
 LIMITS = Limits(nodes=2, least_nodes=1, budget_usd=Decimal(10), deadline_s=3600.0)
 
 
-def play(*events: Event, limits: Limits = LIMITS, state: State | None = None) -> tuple:
+def play(
+    *events: Event, limits: Limits = LIMITS, state: State | None = None
+) -> tuple[Any, tuple[Action, ...]]:
     """Return the last state and all actions of a trace."""
     now: State = state or Active()
-    done: list = []
+    done: list[Action] = []
     for event in events:
         now, actions = decide(now, event, limits)
         done.extend(actions)
@@ -61,13 +65,13 @@ def training(limits: Limits = LIMITS) -> Active:
     return state
 
 
-def test_a_start_asks_for_the_head_and_every_node():
+def test_a_start_asks_for_the_head_and_every_node() -> None:
     state, actions = play(Started(at_s=0))
     assert actions == tuple(Launch(node_id=f"n00{i + 1}", index=i) for i in range(3))
     assert [node.state for node in state.nodes] == ["asked"] * 3
 
 
-def test_training_starts_when_all_nodes_are_up():
+def test_training_starts_when_all_nodes_are_up() -> None:
     _, actions = play(
         Started(at_s=0), NodeUp(node_id="n001", at_s=1), NodeUp(node_id="n002", at_s=2)
     )
@@ -77,7 +81,7 @@ def test_training_starts_when_all_nodes_are_up():
     assert state.driving
 
 
-def test_training_starts_with_fewer_nodes_once_patience_is_over():
+def test_training_starts_with_fewer_nodes_once_patience_is_over() -> None:
     start = (Started(at_s=0), NodeUp(node_id="n001", at_s=1), NodeUp(node_id="n002", at_s=2))
     _, early = play(*start, Tick(at_s=60.9, spent_usd=Decimal(0)))
     _, late = play(*start, Tick(at_s=61, spent_usd=Decimal(0)))
@@ -85,7 +89,7 @@ def test_training_starts_with_fewer_nodes_once_patience_is_over():
     assert Drive(driver=1) in late
 
 
-def test_a_lost_node_alone_is_replaced_and_the_others_stay():
+def test_a_lost_node_alone_is_replaced_and_the_others_stay() -> None:
     state, actions = play(NodeLost(node_id="n003", why="gone", at_s=30), state=training())
     assert actions == (End(node_id="n003"), Launch(node_id="n004", index=2))
     assert [n.node_id for n in state.nodes] == ["n001", "n002", "n004"]
@@ -93,7 +97,7 @@ def test_a_lost_node_alone_is_replaced_and_the_others_stay():
     assert state.driving
 
 
-def test_a_lost_head_takes_all_nodes_with_it():
+def test_a_lost_head_takes_all_nodes_with_it() -> None:
     state, actions = play(NodeLost(node_id="n001", why="gone", at_s=30), state=training())
     ended = [a.node_id for a in actions if isinstance(a, End)]
     asked = [a.node_id for a in actions if isinstance(a, Launch)]
@@ -102,15 +106,15 @@ def test_a_lost_head_takes_all_nodes_with_it():
     assert not state.driving
 
 
-def test_a_lost_driver_starts_over_and_a_stale_report_does_not():
+def test_a_lost_driver_starts_over_and_a_stale_report_does_not() -> None:
     state, actions = play(DriverLost(driver=1, why="exit code -9", at_s=30), state=training())
     assert not state.driving
     assert len([a for a in actions if isinstance(a, Launch)]) == 3
     assert play(DriverLost(driver=1, why="exit code -9", at_s=31), state=state) == (state, ())
 
 
-def test_preemptions_alone_never_fail_a_run():
-    state: State = training()
+def test_preemptions_alone_never_fail_a_run() -> None:
+    state: Any = training()
     for n in range(50):
         lost = next(node for node in state.nodes if node.index == 1)
         state, _ = play(
@@ -122,7 +126,7 @@ def test_preemptions_alone_never_fail_a_run():
     assert state.preemptions == 50
 
 
-def test_losses_without_a_step_between_them_end_the_run_and_say_so():
+def test_losses_without_a_step_between_them_end_the_run_and_say_so() -> None:
     state: State = training()
     for n in range(LIMITS.max_idle_losses + 1):
         assert isinstance(state, Active)
@@ -133,7 +137,7 @@ def test_losses_without_a_step_between_them_end_the_run_and_say_so():
     assert "no disk" in state.detail
 
 
-def test_the_users_error_ends_the_run_at_once_unless_restarts_are_allowed():
+def test_the_users_error_ends_the_run_at_once_unless_restarts_are_allowed() -> None:
     error = UserFailed(attempt=1, error="ValueError: no", at_s=30)
     state, actions = play(error, state=training())
     assert state == Done(
@@ -147,7 +151,7 @@ def test_the_users_error_ends_the_run_at_once_unless_restarts_are_allowed():
     assert isinstance(play(error, state=again, limits=twice)[0], Done)
 
 
-def test_a_stop_saves_first_and_releases_after():
+def test_a_stop_saves_first_and_releases_after() -> None:
     state, actions = play(StopAsked(who="ann", now=False, at_s=30), state=training())
     assert actions == (SaveAndStop(reason="asked by ann"),)
     state, actions = play(Stopped(at_s=31), state=state)
@@ -156,21 +160,21 @@ def test_a_stop_saves_first_and_releases_after():
     assert len(actions) == 3
 
 
-def test_a_second_stop_does_not_wait():
+def test_a_second_stop_does_not_wait() -> None:
     state, _ = play(StopAsked(who="ann", now=False, at_s=30), state=training())
     state, actions = play(StopAsked(who="ann", now=True, at_s=31), state=state)
     assert isinstance(state, Done)
     assert all(isinstance(action, End) for action in actions)
 
 
-def test_a_stop_that_nobody_answers_ends_after_its_grace():
+def test_a_stop_that_nobody_answers_ends_after_its_grace() -> None:
     state, _ = play(StopAsked(who="ann", now=False, at_s=30), state=training())
     waiting, _ = play(Tick(at_s=89, spent_usd=Decimal(0)), state=state)
     assert isinstance(waiting, Active)
     assert isinstance(play(Tick(at_s=90, spent_usd=Decimal(0)), state=state)[0], Done)
 
 
-def test_budget_and_deadline_save_before_they_stop():
+def test_budget_and_deadline_save_before_they_stop() -> None:
     limits = replace(LIMITS, reserve_usd=Decimal(1))
     state, actions = play(
         Tick(at_s=30, spent_usd=Decimal("9.00")), state=training(limits), limits=limits
@@ -183,12 +187,12 @@ def test_budget_and_deadline_save_before_they_stop():
     assert late.stopping.reason == "deadline"
 
 
-def test_a_notice_saves():
+def test_a_notice_saves() -> None:
     _, actions = play(NoticeGiven(node_id="n002", deadline_s=120, at_s=30), state=training())
     assert actions == (Save(reason="n002 leaves in 120 s"),)
 
 
-def test_a_resumed_run_never_reuses_a_node_id():
+def test_a_resumed_run_never_reuses_a_node_id() -> None:
     state, _ = play(Started(at_s=100), state=replace(training(), nodes=(), driving=False))
     assert [n.node_id for n in state.nodes] == ["n004", "n005", "n006"]
 
@@ -218,7 +222,9 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=30))
-def test_every_node_asked_for_is_ended_exactly_once_when_the_run_is_done(events: list[Event]):
+def test_every_node_asked_for_is_ended_exactly_once_when_the_run_is_done(
+    events: list[Event],
+) -> None:
     state, actions = play(Started(at_s=0), *events, Finished(at_s=9))
     asked = [a.node_id for a in actions if isinstance(a, Launch)]
     ended = [a.node_id for a in actions if isinstance(a, End)]
@@ -228,7 +234,7 @@ def test_every_node_asked_for_is_ended_exactly_once_when_the_run_is_done(events:
 
 
 @given(st.lists(EVENTS, max_size=30))
-def test_at_most_one_node_serves_each_place(events: list[Event]):
+def test_at_most_one_node_serves_each_place(events: list[Event]) -> None:
     state, _ = play(Started(at_s=0), *events)
     if isinstance(state, Active):
         assert sorted(node.index for node in state.nodes) == [0, 1, 2]

@@ -26,20 +26,20 @@ def flat(steps: list[list[int]]) -> list[int]:
     return list(chain.from_iterable(steps))
 
 
-def test_the_first_epoch_of_seed_0_is_torchs_own_permutation():
+def test_the_first_epoch_of_seed_0_is_torchs_own_permutation() -> None:
     order = Order(samples=24, seed=0, global_batch=4, micro_batch=1)
     wanted = torch.randperm(24, generator=torch.Generator().manual_seed(0)).tolist()
     assert flat(ids(order, Position(), 6, [4] * 6)) == wanted
 
 
-def test_fewer_workers_go_on_with_the_samples_that_are_left():
+def test_fewer_workers_go_on_with_the_samples_that_are_left() -> None:
     """C98: 12 of 24 samples used by 4 workers, then 3 workers; nothing twice, nothing missing."""
     order = Order(samples=24, seed=0, global_batch=12, micro_batch=1)
     rest = ids(order, order.after(Position()), 1, [3])[0]
     assert rest == [9, 18, 11, 8, 16, 10, 0, 14, 15, 23, 21, 6]
 
 
-def test_each_epoch_has_its_own_order_after_any_restart():
+def test_each_epoch_has_its_own_order_after_any_restart() -> None:
     """C97: stopped at each end of five epochs, the orders are those of an undisturbed run."""
     order = Order(samples=24, seed=7, global_batch=8, micro_batch=4)
     undisturbed = ids(order, Position(), 15, [2] * 15)
@@ -58,7 +58,7 @@ def test_each_epoch_has_its_own_order_after_any_restart():
 )
 def test_each_sample_is_used_once_per_epoch_whatever_the_workers(
     samples: int, batch: int, micro: int, seed: int, worlds: list[int]
-):
+) -> None:
     order = Order(samples=samples, seed=seed, global_batch=batch, micro_batch=micro)
     per_epoch = -(-samples // batch)
     steps = min(2 * per_epoch, 40)
@@ -69,7 +69,7 @@ def test_each_sample_is_used_once_per_epoch_whatever_the_workers(
 
 
 @given(SIZES, SIZES, st.integers(1, 200))
-def test_a_position_can_be_reached_or_jumped_to(samples: int, batch: int, steps: int):
+def test_a_position_can_be_reached_or_jumped_to(samples: int, batch: int, steps: int) -> None:
     order = Order(samples=samples, seed=3, global_batch=batch, micro_batch=batch)
     position = Position()
     for _ in range(steps):
@@ -81,13 +81,13 @@ def test_a_position_can_be_reached_or_jumped_to(samples: int, batch: int, steps:
 
 
 @given(st.integers(0, 50), st.integers(1, 12))
-def test_shares_are_contiguous_complete_and_even(slots: int, world: int):
+def test_shares_are_contiguous_complete_and_even(slots: int, world: int) -> None:
     shares = [share(slots, rank, world) for rank in range(world)]
     assert [i for part in shares for i in part] == list(range(slots))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_a_batch_that_does_not_divide_keeps_its_size():
+def test_a_batch_that_does_not_divide_keeps_its_size() -> None:
     """C83: 64 samples per step at every number of workers."""
     order = Order(samples=640, seed=0, global_batch=64, micro_batch=4)
     for world in range(1, 9):

@@ -30,23 +30,23 @@ def summed(slots: int, world: int) -> torch.Tensor:
 
 
 @given(SLOTS, WORLD)
-def test_the_sum_does_not_depend_on_the_workers(slots: int, world: int):
+def test_the_sum_does_not_depend_on_the_workers(slots: int, world: int) -> None:
     assert torch.equal(summed(slots, world), summed(slots, 1))
 
 
 @given(SLOTS)
-def test_it_is_the_sum(slots: int):
+def test_it_is_the_sum(slots: int) -> None:
     exact = torch.stack([g.double() for g in gradients(slots)]).sum(0)
     assert torch.allclose(summed(slots, 1).double(), exact, rtol=1e-4, atol=1e-3)
 
 
 @given(SLOTS, WORLD)
-def test_a_worker_sends_at_most_two_sums_per_level(slots: int, world: int):
+def test_a_worker_sends_at_most_two_sums_per_level(slots: int, world: int) -> None:
     for rank in range(world):
         assert len(nodes_of(share(slots, rank, world))) <= 2 * max(1, slots.bit_length())
 
 
-def test_plain_addition_would_differ():
+def test_plain_addition_would_differ() -> None:
     """The reason for the tree: left-to-right sums of parts are not the same for 1 and 2 workers."""
     found = [
         slots
@@ -60,7 +60,7 @@ def test_plain_addition_would_differ():
     assert found
 
 
-def test_one_worker_needs_no_group_and_starts_anew_each_step():
+def test_one_worker_needs_no_group_and_starts_anew_each_step() -> None:
     like = torch.empty(0)
     for reduction in (Exact(0, 1, None), Fast(1, None)):
         for _ in range(2):
