@@ -24,6 +24,8 @@ FAST = {
     "RAY_health_check_timeout_ms": "4000",
     "RAY_health_check_failure_threshold": "4",
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    "RAY_DEDUP_LOGS": "0",  # or lines of the user's output are left out
+    "RAY_COLOR_PREFIX": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",

@@ -49,9 +49,12 @@ def summary_lines(run: Run, result: dict[str, Any], notes: Sequence[str]) -> lis
     learned = ""
     if result["loss"] is not None and result["first_loss"] is not None:
         learned = f", loss {result['first_loss']:.3f} -> {result['loss']:.3f}"
-    lost = words.plural(result["preemptions"], "lost node")
+    nodes = words.plural(result["preemptions"], "lost node")
     again = words.plural(result["restarts"], "restart")
-    lines.append(f"{name}: {result['state']} at step {result['step']}{learned}; {lost}, {again}")
+    lines.append(f"{name}: {result['state']} at step {result['step']}{learned}; {nodes}, {again}")
+    lost = result["step"] - result["saved_step"]
+    if lost > 0:
+        lines.append(f"  lost: {words.plural(lost, 'step')} since the last checkpoint")
     if result["detail"] and result["state"] != "finished":
         lines.append(f"  because: {words.first_line(result['detail'])}")
     lines.append(f"  checkpoints: {run.store.uri}/checkpoints, newest step {result['saved_step']}")

@@ -71,7 +71,7 @@ class Progress:
         samples = int(fact["samples"])
         self.timeline.add(StepDone(int(fact["attempt"]), step, start, end, samples, tokens))
         self.step, self.total, self.epoch = step, fact.get("total"), int(fact["epoch"])
-        self.loss, self.lr = _number(fact["loss"]), _number(fact["lr"])
+        self.loss, self.lr = _number(fact.get("loss")), _number(fact.get("lr"))
         self.first_loss = self.loss if self.first_loss is None else self.first_loss
         self._recent = [*self._recent, (end, step, tokens)][-RATE_WINDOW:]
         self._last = end
@@ -106,8 +106,9 @@ class Progress:
         return None if pace is None or self.total is None else pace * (self.total - self.step)
 
 
-def _number(value: object) -> float:
-    return float(value)  # type: ignore[arg-type]  # JSON has "nan" as text; float() reads both
+def _number(value: str | float | None) -> float | None:
+    """Read a metric: JSON has "nan" as text, and a command reports none."""
+    return None if value is None else float(value)
 
 
 def legs(spans: Iterable[NodeSpan], run: RunRecord) -> tuple[Leg, ...]:

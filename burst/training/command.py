@@ -83,6 +83,7 @@ class Command:
         self._order_done = 0
         self._keeper = False
         self._saved_at = time.monotonic()
+        self._counted = datetime.now(UTC)  # up to here the command's time is accounted for
         self._log = Path(context.staging, f"command-a{context.attempt:04d}.log")
         self._folder = self._checkpoint_folder()
         self._last: Snapshot | None = None
@@ -97,12 +98,14 @@ class Command:
         self._tell(kind, step=self._generation, world=self._world)
         if self._run.setup:
             self._setup(self._run.setup)
+        self._counted = datetime.now(UTC)
         child = self._start()
         try:
             self._follow(child)
         finally:
             _end(child)
-        self._save()
+        if not self._save():
+            self._count(self._generation + 1)  # what ran since the last save, and needs none
 
     @property
     def _generation(self) -> int:
@@ -211,25 +214,35 @@ class Command:
         fresh = order.attempt in {None, self._context.attempt}
         return save or fresh, fresh and order.kind == "stop"
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
         """Commit the folder if it changed; a failure is told and tried again later."""
         self._saved_at = time.monotonic()
         if self._folder is None or not self._keeper:
-            return
+            return False
         started, before = datetime.now(UTC), self._last
         try:
             self._last = self._snapshot(self._folder)
         except (CheckpointError, StorageError) as error:
             self._tell("save_failed", step=self._generation, error=str(error))
-            return
+            return False
         if self._last is None or self._last is before:
-            return
+            return False
+        self._count(self._generation, until=started)
         size = sum(file.size_bytes for file in self._last.manifest.files)
         times = {"start": stamp(started), "end": stamp(datetime.now(UTC))}
         self._tell("saved", step=self._generation, size_bytes=size, **times)
         attempt = self._context.attempt
         mine = series(self._context.store, self._rank)
         apply_keep(mine, keep=self._run.keep, live_attempt=attempt, log=log)
+        self._counted = datetime.now(UTC)
+        return True
+
+    def _count(self, step: int, until: datetime | None = None) -> None:
+        """Tell the ledger what the command's time was good for; a step is what a save commits."""
+        end = until or datetime.now(UTC)
+        times = {"start": stamp(self._counted), "end": stamp(end)}
+        self._tell("step", step=step, epoch=0, samples=0, tokens=0, **times)
+        self._counted = end
 
     def _snapshot(self, folder: Path) -> Snapshot | None:
         return snapshot(
