@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import select
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from burst.agent.deadman import DeadMan
@@ -40,9 +42,18 @@ def main() -> int:
         del number, frame
         agent.stopped = True
 
+    if given.watch_fd is not None:
+        watch = threading.Thread(target=_watch, args=(agent, given.watch_fd), daemon=True)
+        watch.start()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C is the controller's business
     return agent.run()
+
+
+def _watch(agent: Agent, fd: int) -> None:
+    """Wait for the controller's end of the pipe to close."""
+    select.select([fd], [], [])
+    agent.last_resort()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from burst.storage.port import ObjectStore
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0
+LAST_RESORT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +70,39 @@ class Agent:
 
     def run(self) -> int:
         """Serve until told to end, the controller is gone, or Ray fails."""
-        why = None
         shipper = self._shipper()
-        while why is None:
+        try:
+            log.info("ending: %s", self._serve(shipper))
+        except BaseException:
+            log.exception("ending: the agent failed")
+            self._told.ray = "failed"
+            raise
+        finally:  # whatever happened, nothing of the node stays
+            code = self._end(shipper)
+        return code
+
+    def _serve(self, shipper: LogShipper) -> str:
+        """Go round until there is a reason to end, and return it."""
+        while True:
             try:
                 why = self._step(shipper)
             except StorageError as error:
                 log.warning("the store fails, trying on: %s", error)
                 why = self.deadman.gone(time.monotonic())
+            if why is not None:
+                return why
             time.sleep(self.place.poll_s)  # noqa: TID251 - the agent's only pause
-        log.info("ending: %s", why)
-        return self._end(shipper)
+
+    def last_resort(self) -> None:
+        """End the node from a thread whose main thread hangs, in the store for example."""
+        self.stopped = True
+        time.sleep(LAST_RESORT_S)  # noqa: TID251 - the orderly end gets its chance first
+        kill_all(self._mark())
+        os._exit(1)
+
+    def _mark(self) -> Mark:
+        marks = {"BURST_RUN_ID": self.place.run_id, "BURST_NODE_ID": self.place.node_id}
+        return Mark(variables=marks, session=own_session())
 
     def _shipper(self) -> LogShipper:
         scratch = self.place.scratch
@@ -166,9 +189,8 @@ class Agent:
 
     def _end(self, shipper: LogShipper) -> int:
         """End everything of this node but this process; say so and send the last of the logs."""
-        marks = {"BURST_RUN_ID": self.place.run_id, "BURST_NODE_ID": self.place.node_id}
         failed = self._told.ray == "failed"
-        left = kill_all(Mark(variables=marks, session=os.getsid(0)))
+        left = kill_all(self._mark())
         self._told.ray = "failed" if failed else "ended"
         try:
             self._tell(beat=True)
@@ -178,6 +200,11 @@ class Agent:
         for process in left:
             log.error("cannot be ended: %s", process)
         return 1 if failed or left else 0
+
+
+def own_session() -> int | None:
+    """Return this process's session if it leads it; started by hand, that is a person's shell's."""
+    return os.getpid() if os.getsid(0) == os.getpid() else None
 
 
 def _read(store: ObjectStore, key: str) -> dict[str, Any] | None:

@@ -97,9 +97,11 @@ class LocalProvisioner:
         try:
             child = self._spawn(request, scratch)
         except OSError as error:
+            record.unlink()
             raise TransientError(f"{request.node_id} could not be started: {error}") from error
         self._children[request.node_id] = child
-        _write(record, {**_read(record), "pid": child.pid, "start_time": start_time(child.pid)})
+        born = {"pid": child.pid, "start_time": start_time(child.pid), "boot": _boot()}
+        _write(record, {**_read(record), **born})
 
     def _spawn(self, request: NodeRequest, scratch: Path) -> subprocess.Popen[bytes]:
         ours, theirs = os.pipe()[::-1]
@@ -123,6 +125,9 @@ class LocalProvisioner:
                     pass_fds=(theirs,),
                     start_new_session=True,
                 )
+        except OSError:
+            os.close(ours)
+            raise
         finally:
             os.close(theirs)
         self._pipes[request.node_id] = ours
@@ -136,7 +141,7 @@ class LocalProvisioner:
         child = self._children.get(node_id)
         code = child.poll() if child else None  # also reaps it
         known = _read(record)
-        lives = "pid" in known and alive(known["pid"], known["start_time"])
+        lives = _lives(known)
         return NodeView(
             node_id=node_id,
             state="running" if lives else "gone",
@@ -147,7 +152,7 @@ class LocalProvisioner:
     def end(self, run_id: str, node_id: str) -> None:
         record = self._record(run_id, node_id)
         known = _read(record)
-        if "pid" in known and alive(known["pid"], known["start_time"]):
+        if _lives(known):
             os.kill(known["pid"], signal.SIGTERM)  # lets it send the last of its logs
             self._wait(node_id, known)
         left = kill_all(self._mark(run_id, node_id))
@@ -201,8 +206,8 @@ class LocalProvisioner:
 
     def _mark(self, run_id: str, node_id: str) -> Mark:
         marks = {"BURST_RUN_ID": run_id, "BURST_NODE_ID": node_id}
-        session = _read(self._record(run_id, node_id)).get("pid")  # the agent leads its session
-        return Mark(variables=marks, session=session)
+        known = _read(self._record(run_id, node_id))
+        return Mark(variables=marks, session=_session(known))
 
     def _tidy(self, run_id: str) -> None:
         """Remove the run's folders once no node is left in them."""
@@ -222,6 +227,27 @@ class LocalProvisioner:
     def _scratch(self, run_id: str) -> Path:
         """Return a short path: Ray puts sockets below it."""
         return Path(tempfile.gettempdir(), f"burst-{_hash(run_id).hex()[:8]}")
+
+
+def _lives(known: Mapping[str, Any]) -> bool:
+    same_boot = "pid" in known and known.get("boot") == _boot()
+    return same_boot and alive(known["pid"], known["start_time"])
+
+
+def _session(known: Mapping[str, Any]) -> int | None:
+    """Return the session that a node's agent leads or led, unless the number is another's by now.
+
+    A session's number is not given out again while a process is in it; another boot's numbers
+    mean nothing.
+    """
+    pid = known.get("pid")
+    if pid is None or known.get("boot") != _boot():
+        return None
+    return pid if start_time(pid) in {None, known["start_time"]} else None
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def address_of(run_id: str, node_id: str) -> str:

@@ -31,6 +31,7 @@ class FactSender:
         self._store = store
         self._attempt = attempt
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._waiting: list[str] = []
         self._chunk = 0
         self._order: Order | None = None
@@ -54,6 +55,13 @@ class FactSender:
         """Return the latest order seen, if any."""
         return self._order
 
+    def flush(self) -> None:
+        """Send what is queued, so that it is there before what follows; a failure waits."""
+        try:
+            self._send()
+        except StorageError as error:
+            log.warning("facts wait for the store: %s", error)
+
     def close(self) -> None:
         """Send what is left; StorageError if that fails."""
         self._done.set()
@@ -63,17 +71,21 @@ class FactSender:
 
     def _loop(self) -> None:
         while not self._done.wait(self._wait_s()):
+            self.flush()
             try:
-                self._send()
                 self._fetch()
             except StorageError as error:
-                log.warning("facts wait for the store: %s", error)
+                log.warning("orders cannot be read: %s", error)
 
     def _wait_s(self) -> float:
         age = time.monotonic() - self._started
         return min(LONGEST_WAIT_S, FIRST_WAIT_S + age / 100)
 
     def _send(self) -> None:
+        with self._sending:
+            self._send_chunk()
+
+    def _send_chunk(self) -> None:
         with self._lock:
             lines = list(self._waiting)
         if not lines:

@@ -377,6 +377,8 @@ class Session:
             return
         started = time.time()
         position = {**asdict(self.position), "tokens": self._tokens_done}
+        if self._facts is not None:  # a step that a checkpoint holds is never run again
+            self._facts.flush()
         try:
             with collective():
                 manifest = save(

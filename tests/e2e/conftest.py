@@ -65,7 +65,8 @@ class Person:
     def status(self) -> dict[str, Any]:
         """Return the newest run's state."""
         runs = json.loads(self.burst("ls", "--all", "--json"))
-        return runs[0] if runs else {"step": 0, "state": "none", "run": "", "live": False}
+        none = {"run": "", "state": "none", "live": False, "step": 0, "saved_step": 0}
+        return runs[0] if runs else none
 
     def until(self, what: Callable[[dict[str, Any]], bool], seconds: float = 120) -> dict[str, Any]:
         """Wait until the run's state is as wanted."""
