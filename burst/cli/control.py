@@ -180,7 +180,7 @@ def chaos_run(name: str, *, kill: str, notice: str | None, as_json: bool) -> int
         raise UsageError(f"--kill {kill}: write worker, node or controller")
     if not now.live:
         raise UsageError(f"{run.record.run_id} is {now.state}; there is nothing to kill")
-    warned_s = None if notice is None else duration_s(notice, default="s")
+    warned_s = None if notice is None else _notice_s(notice)
     victim = _victim(now, kill)
     if warned_s is not None:
         if kill != "node":
@@ -197,6 +197,13 @@ def chaos_run(name: str, *, kill: str, notice: str | None, as_json: bool) -> int
         if kill == "controller":
             sys.stdout.write(f"go on with: burst resume {run.record.run_id}\n")
     return 0
+
+
+def _notice_s(text: str) -> float:
+    try:
+        return duration_s(text, default="s")
+    except ValueError as error:
+        raise UsageError(f"--notice {text}: {error}") from None
 
 
 def _victim(now: RunStatus, kill: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,11 +16,12 @@ from burst.records import stamp
 
 def print_json(value: object) -> None:
     """Print a result as JSON: money as text with all its digits, times as ISO 8601 with Z."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(text + "\n")
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - JSON
-    """Turn dataclasses and the like into what JSON knows."""
+    """Turn dataclasses and the like into what JSON knows; nan and inf become text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return {f.name: plain(getattr(value, f.name)) for f in fields if f.repr}
@@ -31,8 +33,12 @@ def plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - JSON
         return value.total_seconds()
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, set | frozenset):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value
 
 

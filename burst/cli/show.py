@@ -14,7 +14,7 @@ from burst.cli.summary import cost_lines, kinds
 from burst.controller.logs import LogReader
 from burst.controller.runs import Run
 from burst.controller.status import RunStatus, cost_of, status_of
-from burst.cost.report import to_csv_rows, to_json
+from burst.cost.report import COLUMNS, to_csv_rows, to_json
 from burst.records import moment
 
 OTHERS_SHOWN = 10
@@ -139,7 +139,8 @@ def show_cost(names: list[str], *, as_json: bool, as_csv: bool) -> None:
         print_json([to_json(cost) for cost in costs])
     elif as_csv:
         writer = csv.writer(sys.stdout)
-        writer.writerows(line for cost in costs for line in to_csv_rows(cost))
+        writer.writerow(COLUMNS)
+        writer.writerows(line for cost in costs for line in to_csv_rows(cost)[1:])
     elif len(costs) == 1 and names:
         sys.stdout.write("\n".join(cost_lines(costs[0])) + "\n")
     else:

@@ -91,8 +91,8 @@ def plan_file(file: Path, given: Given, *, as_json: bool) -> None:
     made = plan_offers(task, wiring.offers(task))
     if as_json:
         print_json(plan_json(task, made))
-        return
-    show_plan(task, made)
+    else:
+        show_plan(task, made)
     if not made.candidates:
         plan_of(task)
 

@@ -63,11 +63,10 @@ def change(state: State, event: Event) -> tuple[str, str] | None:  # noqa: C901,
 
 
 def _replacement(state: Active, event: NodeLost) -> str:
-    del event
-    newest = max(state.nodes, key=lambda node: node.node_id)
-    if not state.driving:
+    asked = [node for node in state.nodes if node.since_s == event.at_s]
+    if any(node.index == 0 for node in asked):  # with the head, everything starts over
         return "starting over from the last checkpoint"
-    return f"{newest.node_id} takes its place"
+    return f"{asked[-1].node_id} takes its place"
 
 
 def _done(state: Done) -> tuple[str, str]:

@@ -148,7 +148,9 @@ class Runs:
         """Let `find` know a run."""
         path = self._home / "index" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"uri": uri}))
+        whole = path.with_suffix(".new")
+        whole.write_text(json.dumps({"uri": uri}))
+        whole.replace(path)  # `burst ls` never sees a part of it
 
     def find(self, name: str) -> Run:
         """Return a run by its id, the beginning of it, its task's name (the newest), or its URI."""

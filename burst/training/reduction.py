@@ -115,10 +115,10 @@ class Exact:
         packed = like.new_zeros((most, size))
         for row, (_, vector) in enumerate(mine):
             packed[row] = vector
-        gathered = like.new_empty((self._world * most, size))
-        dist.all_gather_into_tensor(gathered, packed, group=self._group)
+        gathered = list(like.new_empty((self._world, most, size)).unbind())
+        dist.all_gather(gathered, packed, group=self._group)
         return {
-            node: gathered[rank * most + row]
+            node: gathered[rank][row]
             for rank, nodes in enumerate(owned)
             for row, node in enumerate(nodes)
         }
