@@ -1,0 +1,134 @@
+"""Every deliberate error: one readable message on stderr, and its own exit code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from burst import errors
+from burst.cli import tasks
+from burst.cli.control import EXIT_BY_REASON, exit_code_of
+from burst.errors import BurstError, Problem, SpecError, StorageError
+from cli_scene import Call
+
+README = Path(__file__).parents[3] / "README.md"
+CODES = {
+    "BurstError": 1,
+    "UsageError": 2,
+    "SpecError": 2,
+    "OwnedError": 3,
+    "NoOfferError": 4,
+    "BudgetError": 5,
+    "CheckpointError": 6,
+    "CheckpointMismatchError": 6,
+    "StorageError": 7,
+    "TransientError": 7,
+    "ConflictError": 7,
+    "TrainingError": 8,
+    "SetupError": 9,
+    "LeftoverError": 10,
+}
+
+
+@pytest.fixture
+def failing(
+    burst: Call, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[BaseException], tuple[int, str, str]]:
+    """Run a command within which an error is raised."""
+
+    def call(error: BaseException) -> tuple[int, str, str]:
+        def fail() -> None:
+            raise error
+
+        monkeypatch.setattr(tasks, "print_schema", fail)
+        return burst("schema")
+
+    return call
+
+
+Failing = Callable[[BaseException], tuple[int, str, str]]
+
+
+def kinds() -> dict[str, type[BurstError]]:
+    found = vars(errors).values()
+    return {k.__name__: k for k in found if inspect.isclass(k) and issubclass(k, BurstError)}
+
+
+def make(kind: type[BurstError]) -> BurstError:
+    if issubclass(kind, SpecError):
+        return kind("t.yaml", (Problem(field="run", message="is missing"),), hint="do this")
+    return kind("it broke", hint="do this")
+
+
+def test_every_error_has_its_exit_code_here() -> None:
+    assert set(kinds()) == set(CODES)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_an_error_ends_the_program_with_its_code(failing: Failing, name: str) -> None:
+    code, out, err = failing(make(kinds()[name]))
+    what = "t.yaml has 1 problem\n  run: is missing" if name == "SpecError" else "it broke"
+    assert (code, out, err) == (CODES[name], "", f"error: {what}\nhint: do this\n")
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_an_error_of_the_users_code_is_found_by_its_name(name: str) -> None:
+    assert exit_code_of(name) == CODES[name]
+
+
+@pytest.mark.parametrize("name", ["", "OfALaterVersion"])
+def test_an_error_that_nobody_knows_ends_with_1(name: str) -> None:
+    assert exit_code_of(name) == 1
+
+
+def test_all_codes_are_in_the_readme() -> None:
+    (text,) = re.findall(r"Exit codes: (.*?)\n\n", README.read_text(), re.DOTALL)
+    told = {int(number) for number in re.findall(r"\b(\d+) ", text)}
+    assert told == {0, 130, *CODES.values()} - {1}
+    assert set(EXIT_BY_REASON.values()) <= told
+
+
+def test_all_problems_of_a_file_are_told_in_one_go(failing: Failing) -> None:
+    problems = (
+        Problem(field="name", message="is empty", line=1),
+        Problem(field="burst.steps", message="needs a whole number", line=9, written="many"),
+        Problem(field="", message="needs `run:` or `burst.train`"),
+    )
+    assert failing(SpecError("t.yaml", problems, hint="see examples/")) == (
+        2,
+        "",
+        (
+            "error: t.yaml has 3 problems\n"
+            "  line 1: name: is empty\n"
+            "  line 9: burst.steps: needs a whole number (written: many)\n"
+            "  needs `run:` or `burst.train`\n"
+            "hint: see examples/\n"
+        ),
+    )
+
+
+def test_an_error_without_a_hint_has_no_hint(failing: Failing) -> None:
+    assert failing(StorageError("disk full")) == (7, "", "error: disk full\n")
+
+
+def test_a_traceback_of_a_deliberate_error_only_when_asked_for(
+    failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BURST_TRACEBACK", "1")
+    code, out, err = failing(StorageError("disk full"))
+    assert (code, out) == (7, "")
+    assert err.startswith("Traceback")
+    assert err.endswith("error: disk full\n")
+
+
+def test_an_unexpected_error_is_not_dressed_up(failing: Failing) -> None:
+    with pytest.raises(ZeroDivisionError):
+        failing(ZeroDivisionError())
+
+
+def test_an_interrupt_ends_with_130(failing: Failing) -> None:
+    assert failing(KeyboardInterrupt())[0] == 130
