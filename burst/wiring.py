@@ -141,6 +141,7 @@ def controller(run: Run, watcher: Watcher, env: Mapping[str, str]) -> Controller
         watcher=watcher,
         env=node_env(env),
         driver_argv=(sys.executable, *DRIVER),
+        tick_s=0.25 if run.store.uri.startswith("file:") else 2.0,  # each look costs requests
     )
     return Controller(run.record, limits(run), read_history(journal), tools)
 

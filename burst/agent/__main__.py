@@ -28,12 +28,14 @@ def main() -> int:
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     store = open_store(given.run_uri)
+    local = store.uri.startswith("file:")
     place = Place(
         run_id=given.run_id,
         node_id=given.node_id,
         ip=given.ip,
         scratch=given.scratch,
-        poll_s=0.1 if store.uri.startswith("file:") else 2.0,
+        poll_s=0.1 if local else 2.0,  # in a bucket each look costs requests
+        beat_s=1.0 if local else 10.0,
     )
     deadman = DeadMan(store, ttl_s=given.lease_ttl, watch_fd=given.watch_fd)
     agent = Agent(place=place, store=store, deadman=deadman)

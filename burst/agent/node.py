@@ -21,7 +21,6 @@ from burst.records import desired_key, encode, notice_key, stamp, status_key
 from burst.storage.port import ObjectStore
 
 log = logging.getLogger(__name__)
-BEAT_S = 1.0
 LAST_RESORT_S = 5.0
 
 
@@ -34,6 +33,7 @@ class Place:
     ip: str
     scratch: Path  # a folder of this node alone
     poll_s: float
+    beat_s: float  # also how often logs are shipped
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class Agent:
         if wanted.get("ray"):
             self._follow(wanted)
         self._tell()
-        if time.monotonic() - self._beat_at >= BEAT_S:
+        if time.monotonic() - self._beat_at >= self.place.beat_s:
             self._told.notice = _read(self.store, notice_key(self.place.node_id))
             self._tell(beat=True)
             shipper.ship()

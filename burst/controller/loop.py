@@ -25,6 +25,7 @@ from burst.cost.decide import (
     Progressed,
     Save,
     SaveAndStop,
+    Saved,
     Started,
     State,
     StopAsked,
@@ -133,8 +134,7 @@ class Controller:
         now = self._tools.clock.now()
         self._tools.book.controller(self._tools.lease.token, self._tools.lease.owner_json(), now)
         self._store.delete([ORDER, STOP_REQUEST])
-        for fact in self._observer.catch_up():
-            self._tools.watcher.fact(fact)
+        step, saved = self._catch_up()
         self._confirm_found()
         for span in self._spans:
             if span.ended is None:
@@ -151,10 +151,26 @@ class Controller:
                 preemptions=state.preemptions,
                 restarts=state.restarts,
             )
-        state = replace(state, attempt=self._observer.facts.attempt, driving=False, nodes=())
+        state = replace(
+            state,
+            attempt=self._observer.facts.attempt,
+            driving=False,
+            nodes=(),
+            step=max(step, state.step),
+            saved_step=max(saved, state.saved_step),
+        )
         if self._last_outcome() == "finished":
             return self._apply(state, Finished(at_s=self._age()))
         return self._apply(state, Started(at_s=self._age()))
+
+    def _catch_up(self) -> tuple[int, int]:
+        """Show the watcher all facts there are; return the highest step done and saved."""
+        highest = {"step": 0, "saved": 0}
+        for fact in self._observer.catch_up():
+            self._tools.watcher.fact(fact)
+            if fact["kind"] in highest:
+                highest[fact["kind"]] = max(highest[fact["kind"]], int(fact["step"]))
+        return highest["step"], highest["saved"]
 
     def _last_outcome(self) -> str | None:
         attempt = self._observer.facts.attempt
@@ -223,7 +239,8 @@ class Controller:
         """Decide, write down, act."""
         after, actions = decide(state, event, self._limits)
         at = self._tools.clock.now()
-        if actions or (after != state and not isinstance(event, Progressed)):
+        routine = isinstance(event, Progressed | Saved)  # the facts tell those, many a minute
+        if actions or (after != state and not routine):
             self._tools.book.decision(event, actions, after, at)
         if after != state:
             self._tools.watcher.decided(after, event, at)
