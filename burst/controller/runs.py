@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import string
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +12,13 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from burst.errors import ConflictError, SetupError, UsageError
+from burst.errors import ConflictError, SetupError, StorageError, UsageError
 from burst.records import RUN, TASK, RunRecord, read_run, stamp
 from burst.storage.port import ObjectStore
 from burst.task_specs.model import Range, Task
 from burst.task_specs.names import run_id
+
+log = logging.getLogger(__name__)
 
 OpenStore = Callable[[str], ObjectStore]
 LETTERS = string.ascii_lowercase + string.digits
@@ -168,18 +171,24 @@ class Runs:
         raise UsageError(f"there is no run {name}", hint="see the runs there are: burst ls --all")
 
     def all(self) -> Iterator[Run]:
-        """Yield every run known here, newest first; those whose folder is gone are left out."""
+        """Yield every run known here, newest first.
+
+        Those whose folder is gone are left out, and, aloud, those whose store cannot be read: a
+        bucket out of reach hides no other run.
+        """
         found = []
-        for uri in self._index().values():
+        for name, uri in self._index().items():
             try:
                 found.append(self._load(uri))
             except UsageError:
                 continue
+            except (StorageError, SetupError) as error:
+                log.warning("%s is left out: %s", name, error)
         yield from sorted(found, key=lambda run: run.record.created, reverse=True)
 
     def _index(self) -> Mapping[str, str]:
         paths = sorted((self._home / "index").glob("*.json"))
-        return {path.stem: json.loads(path.read_text())["uri"] for path in paths}
+        return {path.stem: _uri_in(path) for path in paths}
 
     def _load(self, uri: str) -> Run:
         store = self._open(uri)
@@ -187,3 +196,13 @@ class Runs:
             return Run(record=read_run(store.get(RUN)), store=store)
         except FileNotFoundError:
             raise UsageError(f"there is no run at {uri}: it has no {RUN}") from None
+
+
+def _uri_in(entry: Path) -> str:
+    try:
+        return str(json.loads(entry.read_text())["uri"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SetupError(
+            f"{entry} is damaged: {error}",
+            hint="remove it; burst resume with the run's URI makes the run known again",
+        ) from error

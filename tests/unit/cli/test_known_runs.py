@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from burst.controller.runs import Run
-from burst.errors import UsageError
+from burst.controller.runs import Run, Runs
+from burst.errors import SetupError, StorageError, UsageError
+from burst.storage.port import ObjectStore
 from cli_scene import ROOT, Scene
 
 
@@ -102,3 +103,33 @@ def test_a_run_is_known_from_the_moment_its_entry_is_there_whole(scene: Scene) -
     before = entry.stat().st_ino
     scene.runs.remember(run.record.run_id, run.store.uri)
     assert entry.stat().st_ino != before, "replaced whole, never written over in place"
+
+
+def test_a_store_out_of_reach_hides_no_other_run(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, here = scene.make("away"), scene.make("here")
+
+    def open_store(uri: str) -> ObjectStore:
+        if uri == away.store.uri:
+            raise StorageError("no credentials")
+        return scene.open(uri)
+
+    runs = Runs(scene.home, open_store)
+    assert [run.record for run in runs.all()] == [here.record]
+    assert [entry.message for entry in caplog.records] == [
+        f"{away.record.run_id} is left out: no credentials"
+    ]
+    with pytest.raises(StorageError):
+        runs.find(away.record.run_id)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"uri"'])
+def test_a_damaged_entry_is_named_with_what_to_do(scene: Scene, text: str) -> None:
+    name = scene.make().record.run_id
+    entry = scene.home / "index" / f"{name}.json"
+    entry.write_text(text)
+    with pytest.raises(SetupError) as caught:
+        scene.runs.find(name)
+    assert caught.value.message.startswith(f"{entry} is damaged: ")
+    assert caught.value.hint is not None
