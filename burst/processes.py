@@ -8,6 +8,7 @@ never hit.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 import psutil
 
 LOOK_AGAIN_S = 0.05
+PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class Mark:
 
     variables: Mapping[str, str]
     session: int | None = None  # of the agent that the others descend from
+    ancestor: int | None = None  # that agent itself; finds what left session and environment
 
 
 def find(mark: Mark, *, but: Collection[int] = ()) -> tuple[Found, ...]:
@@ -65,15 +68,46 @@ def find(mark: Mark, *, but: Collection[int] = ()) -> tuple[Found, ...]:
 
 def _carriers(mark: Mark, but: Collection[int]) -> Iterator[Found]:
     wanted = {f"{name}={value}".encode() for name, value in mark.variables.items()}
+    family = set() if mark.ancestor is None else descendants(mark.ancestor)
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) in but:
             continue
         pid = int(entry.name)
-        if not (_in_session(pid, mark.session) or wanted <= _environ(entry)):
+        near = pid in family or _in_session(pid, mark.session)
+        if not (near or wanted <= _environ(entry)):
             continue
         started = start_time(pid)
         if started is not None:
             yield Found(pid=pid, start_time=started, command=" ".join(_argv(entry))[:120])
+
+
+def descendants(pid: int) -> set[int]:
+    """Return all children of a process, their children, and so on."""
+    try:
+        return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of what its descendants leave behind (PR_SET_CHILD_SUBREAPER).
+
+    So a descendant that forks, leaves its session and drops its environment stays a descendant.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def reap_orphans(but: Collection[int]) -> None:
+    """Take the exit codes of adopted processes that ended, so that no zombie stays."""
+    for child in psutil.Process().children():
+        if child.pid in but:
+            continue
+        try:
+            os.waitpid(child.pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
 
 
 def _in_session(pid: int, session: int | None) -> bool:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -219,7 +219,7 @@ def detach(argv: list[str], env: Mapping[str, str], log: Path) -> int:
     return child.pid
 
 
-def on_interrupt(controller: Controller, who: str, say: Callable[[str], None]) -> None:
+def on_interrupt(controller: Controller, who: str) -> None:
     """Save and stop on the first Ctrl-C, TERM or HUP; stop at once on the second."""
     seen = threading.Event()
 
@@ -229,7 +229,6 @@ def on_interrupt(controller: Controller, who: str, say: Callable[[str], None]) -
         seen.set()
         name = "ctrl-c" if number == signal.SIGINT else signal.Signals(number).name
         controller.ask_stop(f"{who} ({name})", now=again)
-        say("stopping now" if again else "saving, then stopping; once more to stop now")
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)

@@ -317,7 +317,7 @@ def _done(state: Active, reason: Reason, detail: str = "") -> Decision:
         reason=reason,
         detail=detail,
         step=state.step,
-        saved_step=state.saved_step,
+        saved_step=state.step if reason == "finished" else state.saved_step,
         preemptions=state.preemptions,
         restarts=state.restarts,
         launched=state.launched,

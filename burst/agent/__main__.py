@@ -12,6 +12,7 @@ from pathlib import Path
 
 from burst.agent.deadman import DeadMan
 from burst.agent.node import Agent, Place
+from burst.processes import adopt_orphans
 from burst.storage.open import open_store
 
 
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("--lease-ttl", type=float, required=True)
     parser.add_argument("--watch-fd", type=int)
     given = parser.parse_args()
+    adopt_orphans()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     store = open_store(given.run_uri)
     local = store.uri.startswith("file:")

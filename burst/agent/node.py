@@ -16,7 +16,7 @@ from burst.agent.deadman import DeadMan
 from burst.agent.ray_node import Child, ready, start, start_ray
 from burst.agent.shipping import LogShipper
 from burst.errors import SetupError, StorageError
-from burst.processes import Mark, kill_all, start_time
+from burst.processes import Mark, kill_all, reap_orphans, start_time
 from burst.records import desired_key, encode, notice_key, stamp, status_key
 from burst.storage.port import ObjectStore
 
@@ -102,7 +102,7 @@ class Agent:
 
     def _mark(self) -> Mark:
         marks = {"BURST_RUN_ID": self.place.run_id, "BURST_NODE_ID": self.place.node_id}
-        return Mark(variables=marks, session=own_session())
+        return Mark(variables=marks, session=own_session(), ancestor=os.getpid())
 
     def _shipper(self) -> LogShipper:
         scratch = self.place.scratch
@@ -123,7 +123,12 @@ class Agent:
             self._told.notice = _read(self.store, notice_key(self.place.node_id))
             self._tell(beat=True)
             shipper.ship()
+            reap_orphans([child.process.pid for child in self._children()])
         return "ray failed" if self._told.ray == "failed" else None
+
+    def _children(self) -> list[Child]:
+        driver = self._driver.child if self._driver else None
+        return [child for child in (self._ray, driver) if child is not None]
 
     def _follow(self, wanted: Mapping[str, Any]) -> None:
         ray = wanted["ray"]

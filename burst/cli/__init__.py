@@ -259,8 +259,12 @@ def main() -> int:
     except BurstError as error:
         complain(error)
         return error.exit_code
-    except BrokenPipeError:  # `burst logs RUN | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception:  # noqa: BLE001 - the last resort: show all of it, and say what it is
+        traceback.print_exc()
+        sys.stderr.write(
+            "error: this is a defect in burst; please report it with the lines above\n"
+        )
+        return 1
     return 0
 
 

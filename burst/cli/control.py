@@ -55,6 +55,7 @@ def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) ->
         return 0
     if now.live:
         raise OwnedError(f"{run.record.run_id} is on, driven by {now.owner}", hint="burst logs -f")
+    run.store.delete([STOP_REQUEST])  # whoever resumes means it to go on
     task = read_task(run.store.get(TASK), given, source=f"{run.store.uri}/{TASK}")
     confirm(plan_of(task), yes=yes)
     return _drive(run, user_env(task), detach=detach, as_json=as_json, resumed=True)
@@ -89,7 +90,7 @@ def _foreground(run: Run, env: Mapping[str, str], *, as_json: bool, resumed: boo
     try:
         controller = wiring.controller(run, view, env)
         view.say(f"{run.record.run_id}  everything of this run is in {run.store.uri}")
-        wiring.on_interrupt(controller, who, view.say)
+        wiring.on_interrupt(controller, who)
         done = controller.run()
     finally:
         view.close()
@@ -129,10 +130,14 @@ def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
     before = _status(run)
     if now and not yes:
         _confirm_loss(before)
-    if before.live:
-        request = {"who": f"burst stop (pid {os.getpid()})", "now": now}
+    request = {"who": f"burst stop (pid {os.getpid()})", "now": now}
+    if before.live or before.state == "new":
         run.store.put(STOP_REQUEST, encode(request))
+    if before.live:
         after = _wait_until_off(run)
+    elif before.state == "new":
+        sys.stderr.write("no controller drives it yet; it will stop once one does\n")
+        after = before
     else:
         for found in wiring.provisioner().sweep(run.record.run_id):
             sys.stderr.write(f"ended: {found}\n")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from burst.cli import words
 from burst.controller.account import Progress
@@ -20,10 +23,38 @@ if TYPE_CHECKING:
 QUIET_S = 10.0  # without a terminal, a line of progress at most this often
 
 
+class Unbreakable(io.TextIOBase):
+    """A stream whose reader may go away (a closed terminal, `| head`) without ending the run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except OSError:  # nobody reads any more; what is still buffered goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
 class LineWatcher:
     """See burst.controller.loop.Watcher. Prints lines; works in files and pipes too."""
 
-    def __init__(self, out: TextIO, *, budget_usd: Decimal | None, past: bool = False) -> None:
+    def __init__(
+        self, out: TextIO | Unbreakable, *, budget_usd: Decimal | None, past: bool = False
+    ) -> None:
         self.progress = Progress()
         self._out = out
         self._budget = budget_usd
@@ -65,7 +96,9 @@ class LineWatcher:
 class BarWatcher(LineWatcher):
     """Lines above, a live bar below."""
 
-    def __init__(self, out: TextIO, *, budget_usd: Decimal | None, past: bool = False) -> None:
+    def __init__(
+        self, out: TextIO | Unbreakable, *, budget_usd: Decimal | None, past: bool = False
+    ) -> None:
         super().__init__(out, budget_usd=budget_usd, past=past)
         self._bar, self._task = _bar(out)
         self._bar.start()
@@ -83,7 +116,7 @@ class BarWatcher(LineWatcher):
         self._bar.stop()
 
 
-def _bar(out: TextIO) -> tuple[Bar, TaskID]:
+def _bar(out: TextIO | Unbreakable) -> tuple[Bar, TaskID]:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as RichProgress
@@ -91,7 +124,7 @@ def _bar(out: TextIO) -> tuple[Bar, TaskID]:
     bar = RichProgress(
         BarColumn(bar_width=24),
         TextColumn("{task.fields[text]}"),
-        console=Console(file=out, soft_wrap=True),
+        console=Console(file=cast("TextIO", out), soft_wrap=True),
         transient=True,
         refresh_per_second=4,
     )
@@ -100,6 +133,6 @@ def _bar(out: TextIO) -> tuple[Bar, TaskID]:
 
 def watcher(*, json_only: bool, budget_usd: Decimal | None, past: bool = False) -> LineWatcher:
     """Return what fits where output goes; with `--json` stdout is kept for the result."""
-    out = sys.stderr if json_only else sys.stdout
+    out = Unbreakable(sys.stderr if json_only else sys.stdout)
     kind = BarWatcher if out.isatty() else LineWatcher
     return kind(out, budget_usd=budget_usd, past=past)

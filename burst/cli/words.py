@@ -55,7 +55,7 @@ def change(state: State, event: Event) -> tuple[str, str] | None:  # noqa: C901,
         case NoticeGiven(node_id=node_id, deadline_s=seconds):
             return "notice", f"{node_id} leaves in {seconds:.0f} s; saving"
         case StopAsked(who=who):
-            return "stopping", f"asked by {who}; saving first"
+            return "stopping", f"asked by {who}; saving first, once more stops at once"
         case Tick() if state.stopping:
             return "stopping", f"{state.stopping.detail}; saving first"
         case _:

@@ -32,11 +32,10 @@ from burst.cost.decide import (
     Tick,
     decide,
 )
-from burst.errors import TransientError
+from burst.errors import StorageError, TransientError
 from burst.ports import Clock, NodeRequest, Provisioner
 from burst.records import (
     ORDER,
-    STOP_REQUEST,
     Order,
     RunRecord,
     desired_key,
@@ -133,7 +132,7 @@ class Controller:
         """Clear away what an earlier controller left, then start or go on."""
         now = self._tools.clock.now()
         self._tools.book.controller(self._tools.lease.token, self._tools.lease.owner_json(), now)
-        self._store.delete([ORDER, STOP_REQUEST])
+        self._store.delete([ORDER])
         step, saved = self._catch_up()
         self._confirm_found()
         for span in self._spans:
@@ -219,7 +218,7 @@ class Controller:
             return
         try:
             self._tools.lease.renew()
-        except TransientError as error:
+        except StorageError as error:
             log.warning("the lease was not renewed: %s", error)
             return
         self._renewed = self._tools.clock.monotonic()

@@ -26,6 +26,7 @@ from burst.cost.decide import (
     UserFailed,
     WorkersStarted,
 )
+from burst.errors import StorageError
 from burst.ports import Provisioner
 from burst.records import (
     STOP_REQUEST,
@@ -81,8 +82,15 @@ class FactReader:
                 except FileNotFoundError:
                     break
                 self.chunks[attempt] += 1
-                for line in data.splitlines():
-                    yield json.loads(line)
+                yield from _facts(data, chunk_key(attempt, self.chunks[attempt]))
+
+
+def _facts(data: bytes, key: str) -> Iterator[Fact]:
+    for line in data.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise StorageError(f"{key} is damaged: {error}") from error
 
 
 class Observer:

@@ -194,6 +194,8 @@ class Runs:
         store = self._open(uri)
         try:
             return Run(record=read_run(store.get(RUN)), store=store)
+        except (ValueError, TypeError, KeyError) as error:
+            raise StorageError(f"{uri}/{RUN} is damaged: {error}") from error
         except FileNotFoundError:
             raise UsageError(f"there is no run at {uri}: it has no {RUN}") from None
 

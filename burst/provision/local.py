@@ -207,7 +207,8 @@ class LocalProvisioner:
     def _mark(self, run_id: str, node_id: str) -> Mark:
         marks = {"BURST_RUN_ID": run_id, "BURST_NODE_ID": node_id}
         known = _read(self._record(run_id, node_id))
-        return Mark(variables=marks, session=_session(known))
+        ancestor = known["pid"] if _lives(known) else None
+        return Mark(variables=marks, session=_session(known), ancestor=ancestor)
 
     def _tidy(self, run_id: str) -> None:
         """Remove the run's folders once no node is left in them."""

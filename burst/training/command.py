@@ -175,6 +175,7 @@ class Command:
             shown = self._show(shown)
             agreed = self._agree(code)
             if code:
+                self._save()
                 raise TrainingError(
                     f"the command ended with exit code {code} on node {self._rank}; "
                     f"its last lines:\n{self._tail()}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ class RunContext:
 class _Current:
     context: RunContext | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    at_return: Callable[[], None] | None = None
 
 
 _CURRENT = _Current()
@@ -63,6 +64,17 @@ def enter(context: RunContext) -> None:
 def current() -> RunContext | None:
     """Return the context, or None under plain `python train.py`."""
     return _CURRENT.context
+
+
+def at_return(work: Callable[[], None]) -> None:
+    """Have something done when the user's function has returned; the last one asked for counts."""
+    _CURRENT.at_return = work
+
+
+def returned() -> None:
+    """Do what was asked for when the user's function has returned."""
+    if _CURRENT.at_return is not None:
+        _CURRENT.at_return()
 
 
 def params() -> Mapping[str, Any]:

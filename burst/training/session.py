@@ -17,7 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,7 +32,14 @@ from burst.checkpointing.sweep import apply_keep
 from burst.checkpointing.torch_state import Ranks, TrainState, load, save
 from burst.errors import BurstError, SetupError, TrainingError
 from burst.records import RunRecord, stamp
-from burst.training.context import PeerLostError, RunContext, Stopped, current, params
+from burst.training.context import (
+    PeerLostError,
+    RunContext,
+    Stopped,
+    at_return,
+    current,
+    params,
+)
 from burst.training.loading import MapDataset, read
 from burst.training.order import Order, Position, Slot, share
 from burst.training.randomness import mix, seed_all
@@ -42,6 +49,10 @@ from burst.training.strategy import strategy_for
 __all__ = ["Session", "params", "session"]
 
 log = logging.getLogger(__name__)
+OWN_METRICS = frozenset(
+    {"kind", "time", "attempt", "step", "epoch", "start", "end", "samples", "tokens", "total"}
+    | {"loss", "lr", "grad_norm"}
+)
 FAILED_SAVES_ALLOWED = 3  # in a row, once a good checkpoint exists
 
 
@@ -90,7 +101,18 @@ def session(  # noqa: PLR0913 - the public face; keyword-only
     settings = settle(script, context.run if context else None)
     made = Session(context, settings, model, optimizer, scheduler, dict(extras or {}))
     made.begin()
+    at_return(made.complete)
     return made
+
+
+@dataclass(slots=True)
+class _OpenStep:
+    """The step being worked on; it ends when none of this worker's slots is left."""
+
+    order: Order
+    slots: tuple[Slot, ...]
+    started: float
+    left: int
 
 
 class Session:
@@ -133,6 +155,7 @@ class Session:
         self._facts = context.facts if context else None
         self._total: int | None = settings.steps
         self._slot: Slot | None = None
+        self._open: _OpenStep | None = None
         self._precision = contextlib.ExitStack()  # holds autocast between _enter and _leave
         self._loss = 0.0
         self._tokens = 0
@@ -196,15 +219,17 @@ class Session:
             collate=collate,
         )
         for slots in self._steps(order, start):
-            started = time.time()
-            for slot in self._mine(slots):
+            mine = self._mine(slots)
+            self._open = _OpenStep(order, slots, time.time(), left=len(mine))
+            for slot in mine:
                 batch = _to(next(batches), self._device)
                 self._enter(slot)
                 yield batch
                 if self._slot is not None:
                     raise TrainingError("session.step(loss) was not called for this batch")
-            self._finish(order, slots, started)
-        self._end()
+            if not mine:  # more workers than slots: this one only takes part in the sum
+                self._finish(self._open)
+        self.complete()
 
     def step(self, loss: torch.Tensor, *, tokens: int = 0) -> None:
         """Take the mean loss of the batch: backward, and the optimizer when the step is full.
@@ -221,10 +246,19 @@ class Session:
         self._tokens += tokens
         self._strategy.after_backward(slot.number)
         self._slot = None
+        assert self._open is not None
+        self._open.left -= 1
+        if self._open.left == 0:
+            self._finish(self._open)
 
     def log(self, **metrics: float) -> None:
-        """Add numbers to the next step's line of metrics (rank 0's count)."""
-        self._extra_metrics.update(metrics)
+        """Add numbers to the next step's line of metrics (rank 0's count).
+
+        Names that the session itself reports (step, loss, lr, ...) are refused with ValueError.
+        """
+        if taken := sorted(OWN_METRICS & metrics.keys()):
+            raise ValueError(f"the session itself reports {', '.join(taken)}; choose other names")
+        self._extra_metrics.update({name: float(value) for name, value in metrics.items()})
 
     def note(self, text: str) -> None:
         """Show the person a line of text, in the live view and in the logs (rank 0's counts)."""
@@ -240,7 +274,7 @@ class Session:
         seed_all(mix("begin", self.settings.seed, self.position.step))
 
     def _resume(self, context: RunContext) -> None:
-        with collective():
+        with self._collective():
             manifest = load(
                 self._state, context.store, staging=_folder(context, "in"), ranks=context.ranks
             )
@@ -281,20 +315,30 @@ class Session:
     def _leave(self) -> None:
         self._precision.close()
 
-    def _finish(self, order: Order, slots: tuple[Slot, ...], started: float) -> None:
+    def _finish(self, done: _OpenStep) -> None:
         """End a step on all workers together: gradient, update, count, save, stop."""
-        with collective():
-            self._strategy.reduce(len(slots))
+        with self._collective():
+            self._strategy.reduce(len(done.slots))
         norm = self._update()
-        with collective():
+        with self._collective():
             loss, tokens, wants_save, wants_stop = self._agree()
         self._tokens_done += tokens
-        self.position = order.after(self.position)
-        self._report(started, slots[0].batch, loss, tokens, norm)
+        self.position = done.order.after(self.position)
+        self._report(done.started, done.slots[0].batch, loss, tokens, norm)
         if wants_save or wants_stop:
             self._save()
         if wants_stop:
             raise Stopped(self.position.step)
+
+    @contextlib.contextmanager
+    def _collective(self) -> Iterator[None]:
+        """Turn what a collective raises when a peer is gone into PeerLostError."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self._ranks.world == 1:  # no peer to lose: an error of its own
+                raise
+            raise PeerLostError(str(error)) from error
 
     def _update(self) -> float | None:
         norm = None
@@ -380,7 +424,7 @@ class Session:
         if self._facts is not None:  # a step that a checkpoint holds is never run again
             self._facts.flush()
         try:
-            with collective():
+            with self._collective():
                 manifest = save(
                     self._state,
                     context.store,
@@ -420,8 +464,11 @@ class Session:
         if self._saved_step < 0 or self._failed_saves > FAILED_SAVES_ALLOWED:
             raise error
 
-    def _end(self) -> None:
-        """Save once more after the last step, and insist on it."""
+    def complete(self) -> None:
+        """Save what is not saved yet, and insist on it; all workers together.
+
+        Called after the last step, and once the script's function returns: a loop may end early.
+        """
         self._save()
         if self._context is not None and self._saved_step != self.position.step:
             raise TrainingError(f"the final checkpoint of step {self.position.step} was not saved")
@@ -437,15 +484,6 @@ class Session:
 def _policy(run: RunRecord) -> SavePolicy:
     by_time = EverySeconds(run.every_s)
     return by_time if run.every_steps is None else AnyOf((EverySteps(run.every_steps), by_time))
-
-
-@contextlib.contextmanager
-def collective() -> Iterator[None]:
-    """Turn what a collective raises when a peer is gone into PeerLostError."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise PeerLostError(str(error)) from error
 
 
 def _show(line: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ from burst.records import (
 )
 from burst.storage.open import open_store
 from burst.storage.port import ObjectStore
-from burst.training.context import PeerLostError, RunContext, Stopped, enter
+from burst.training.context import PeerLostError, RunContext, Stopped, enter, returned
 from burst.training.facts import FactSender
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ def train_worker(config: Mapping[str, Any]) -> None:
         enter(context)
         enter_environment(run)
         _call(_find(run), run.params)
+        returned()
 
     conclude(context, train)
 

@@ -66,6 +66,20 @@ def test_a_process_that_overwrote_its_environment_is_found_by_its_session() -> N
     assert child.wait(5) == -signal.SIGKILL
 
 
+def test_what_left_session_and_environment_is_found_by_its_ancestor(mark: Mark) -> None:
+    """`env -i setsid COMMAND &`: an adopted orphan stays a descendant of the agent."""
+    inner = (
+        "import subprocess, sys, time; from burst.processes import adopt_orphans; adopt_orphans();"
+        "subprocess.run(['sh', '-c', 'env -i setsid sleep 4242 &']); time.sleep(300)"
+    )
+    agent = start(inner, mark)
+    whole = Mark(variables=mark.variables, ancestor=agent.pid)
+    until(lambda: any(found.command == "sleep 4242" for found in find(whole)))
+    assert "sleep 4242" not in [found.command for found in find(mark)]
+    assert kill_all(whole) == ()
+    agent.wait(5)
+
+
 def test_others_are_left_alone(mark: Mark) -> None:
     child = start(SLEEP, Mark(variables={"BURST_NODE_ID": "another"}))
     assert kill_all(mark) == ()

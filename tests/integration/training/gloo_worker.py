@@ -21,7 +21,7 @@ import burst
 from burst.checkpointing.torch_state import Ranks
 from burst.records import read_run
 from burst.storage.open import open_store
-from burst.training.context import RunContext, enter
+from burst.training.context import RunContext, enter, returned
 from burst.training.facts import FactSender
 
 
@@ -85,6 +85,9 @@ def train(folder: Path, rank: int, attempt: int, given: dict[str, Any]) -> None:
         if given.get("kill_at") == session.step_count and rank == given.get("victim", 0):
             os.kill(os.getpid(), signal.SIGKILL)
         session.step(loss, tokens=values.numel())
+        if session.step_count == given.get("leave_at"):
+            break
+    returned()
     if rank == 0:
         state = {name: value.tolist() for name, value in model.state_dict().items()}
         (folder.parent / "weights.json").write_text(json.dumps(state))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from burst.checkpointing.commit import list_checkpoints
 from burst.records import RunRecord
 from burst.storage.backends.local import LocalStore
 
@@ -128,6 +129,13 @@ def test_killed_and_resized_it_gives_the_same_bits_and_uses_each_sample_once_per
     assert Counter(training.final_ids()) == Counter(dict.fromkeys(range(37), 3))
     resumed = {x["attempt"]: x["step"] for x in reversed(training.lines())}
     assert resumed == {1: 0, 2: 4, 3: 8}
+
+
+def test_leaving_the_loop_early_saves_the_step_that_was_done_last(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    assert training.attempt(2, leave_at=6) == [0, 0]
+    assert max(found.ref.step for found in list_checkpoints(training.store)) == 6
+    assert max(line["step"] for line in training.lines()) == 5
 
 
 def test_loader_processes_change_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:

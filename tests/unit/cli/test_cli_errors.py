@@ -125,9 +125,12 @@ def test_a_traceback_of_a_deliberate_error_only_when_asked_for(
     assert err.endswith("error: disk full\n")
 
 
-def test_an_unexpected_error_is_not_dressed_up(failing: Failing) -> None:
-    with pytest.raises(ZeroDivisionError):
-        failing(ZeroDivisionError())
+def test_an_unexpected_error_shows_all_of_it_and_asks_for_a_report(failing: Failing) -> None:
+    code, out, err = failing(ZeroDivisionError("of all things"))
+    assert (code, out) == (1, "")
+    assert err.startswith("Traceback")
+    assert "ZeroDivisionError: of all things" in err
+    assert err.endswith("this is a defect in burst; please report it with the lines above\n")
 
 
 def test_an_interrupt_ends_with_130(failing: Failing) -> None:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from burst.cli.watch import BarWatcher, LineWatcher, watcher
+from burst.cli.watch import BarWatcher, LineWatcher, Unbreakable, watcher
 from burst.cost.decide import Active, StopAsked, Tick
 from burst.records import stamp
 from cli_scene import BEGIN, StillClock, at
@@ -43,7 +44,7 @@ def test_changes_and_facts_are_lines(out: io.StringIO) -> None:
     view.decided(Active(), Tick(at_s=1, spent_usd=Decimal(0)), at(6))
     assert out.getvalue() == (
         "00:00:00  running   2 workers, from the beginning\n"
-        "00:00:05  stopping  asked by ann; saving first\n"
+        "00:00:05  stopping  asked by ann; saving first, once more stops at once\n"
     )
 
 
@@ -113,3 +114,13 @@ def test_on_a_terminal_lines_stay_above_a_bar(monkeypatch: pytest.MonkeyPatch) -
     finally:
         view.close()
     assert "[red]as it is[/red]" in out.getvalue()
+
+
+def test_a_reader_that_went_away_ends_nothing() -> None:
+    """`burst run | head`, or a closed terminal: training goes on in silence."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as stream:
+        watcher = LineWatcher(Unbreakable(stream), budget_usd=None)
+        os.close(read)
+        for _ in range(3):
+            watcher.say("nobody reads this")

@@ -88,7 +88,11 @@ CHANGES: list[tuple[State, Event, tuple[str, str] | None]] = [
         Stopped(at_s=9),
         ("stopped", "step 8, saved 6; asked by ann"),
     ),
-    (UP, StopAsked(who="ann", now=False, at_s=9), ("stopping", "asked by ann; saving first")),
+    (
+        UP,
+        StopAsked(who="ann", now=False, at_s=9),
+        ("stopping", "asked by ann; saving first, once more stops at once"),
+    ),
     (
         UP,
         NoticeGiven(node_id="n002", deadline_s=119.6, at_s=9),
