@@ -153,7 +153,10 @@ def this_owner() -> Owner:
 
     pid = os.getpid()
     return Owner(
-        host=socket.gethostname(), pid=pid, started_at=str(start_time(pid)), name=getpass.getuser()
+        host=socket.gethostname(),
+        pid=pid,
+        started_at=f"{start_time(pid)}@{clock().now():%Y-%m-%d %H:%M:%SZ}",
+        name=getpass.getuser(),
     )
 
 
@@ -163,7 +166,7 @@ def owner_alive(owner: Owner) -> bool | None:
 
     if owner.host != socket.gethostname():
         return None
-    return alive(owner.pid, float(owner.started_at))
+    return alive(owner.pid, float(owner.started_at.partition("@")[0]))
 
 
 def give_notice(run: Run, node_id: str, seconds: float) -> None:

@@ -27,12 +27,13 @@ class Owner:
 
     host: str
     pid: int
-    started_at: str  # when the process started, as the host tells it
+    started_at: str  # when it started, as its host tells it; before a `@` for comparing alone
     name: str = ""  # of the person, or what the process is for
 
     def __str__(self) -> str:
         who = f"{self.name}, " if self.name else ""
-        return f"{who}process {self.pid} on {self.host}, started {self.started_at}"
+        started = self.started_at.rpartition("@")[2]
+        return f"{who}process {self.pid} on {self.host}, started {started}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

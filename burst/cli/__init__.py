@@ -217,11 +217,14 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Go on until the run ends.")
     ] = False,
     node: Annotated[Optional[str], typer.Option("--node", help="Only this node.")] = None,  # noqa: UP045
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Ray's, the agents' and the driver's too.")
+    ] = False,
 ) -> None:
-    """Print what a run's workers and nodes wrote."""
+    """Print what a run's workers wrote."""
     from burst.cli.show import show_logs
 
-    show_logs(run, follow=follow, node=node)
+    show_logs(run, follow=follow, node=node, everything=everything)
 
 
 @app.command()

@@ -145,7 +145,8 @@ def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
     if as_json:
         print_json(summary(run))
     else:
-        sys.stdout.write(f"{after.run_id}: {after.state}, saved step {after.saved_step}\n")
+        saved = f"step {after.saved_step} is saved" if after.saved_step else "nothing was saved yet"
+        sys.stdout.write(f"{after.run_id}: {after.state}; {saved}\n")
     return 0
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from burst import wiring
 from burst.cli import words
 from burst.cli.output import print_json, table
 from burst.cli.summary import cost_lines, kinds
-from burst.controller.logs import LogReader
+from burst.controller.logs import LogReader, of_worker
 from burst.controller.runs import Run
-from burst.controller.status import RunStatus, cost_of, status_of
+from burst.controller.status import RunStatus, cost_of, status_of, worker_names
 from burst.cost.report import COLUMNS, to_csv_rows, to_json
+from burst.errors import UsageError
 from burst.records import moment
 
 OTHERS_SHOWN = 10
@@ -82,11 +83,12 @@ def show_status(name: str, *, as_json: bool) -> None:
     driven = f"driven by {status.owner}" if status.live else "no controller drives it"
     nodes = words.plural(status.preemptions, "node")
     restarts = words.plural(status.restarts, "restart")
+    saved = f"step {status.saved_step}" if status.saved_step else "nothing yet"
     lines = [
         f"{status.run_id}  {status.state}  ({driven})",
         f"  in        {status.uri}",
         f"  training  {words.progress(status.progress, status.spent_usd, None)}",
-        f"  saved     step {status.saved_step}",
+        f"  saved     {saved}",
         f"  losses    {nodes}, {restarts} of the workers",
     ]
     if status.detail:
@@ -110,23 +112,31 @@ def show_status(name: str, *, as_json: bool) -> None:
         sys.stdout.write(f"go on with: burst resume {status.run_id}\n")
 
 
-def show_logs(name: str, *, follow: bool, node: str | None) -> None:
-    """Print the logs of all nodes as they come; with --follow until the run has ended."""
+def show_logs(name: str, *, follow: bool, node: str | None, everything: bool) -> None:
+    """Print what the workers wrote, or all logs of all nodes; with --follow as it comes."""
     run = wiring.runs().find(name)
-    reader = LogReader(run.store, node)
+    if node is not None and node not in {n.node_id for n in _status(run).nodes}:
+        raise UsageError(f"{run.record.run_id} has no node {node}", hint="burst status RUN")
+    reader = LogReader(run.store, node if everything else None)
     clock = wiring.clock()
     while True:
         live = follow and _status(run).live
-        _write(reader.new())
+        names = {} if everything else worker_names(run)
+        _write(reader.new(), None if everything else names, node)
         if not live:
+            _write(reader.rest(), None if everything else names, node)
             return
         clock.sleep(FOLLOW_S)
 
 
-def _write(pieces: Iterable[tuple[str, str]]) -> None:
-    for source, text in pieces:
-        for line in text.splitlines():
-            sys.stdout.write(f"{source}  {line}\n")
+def _write(
+    lines: Iterable[tuple[str, str]], workers: Mapping[int, str] | None, node: str | None
+) -> None:
+    """Print lines with their source; with `workers`, only theirs."""
+    for source, line in lines:
+        told = (source, line) if workers is None else of_worker(line, workers)
+        if told is not None and (node is None or told[0].startswith(node)):
+            sys.stdout.write(f"{told[0]}  {told[1]}\n")
     sys.stdout.flush()
 
 

@@ -46,6 +46,7 @@ class Progress:
             case "started" | "resumed":
                 self.world_size = int(fact["world"])
                 self.step = int(fact["step"])
+                self.loss = None  # until this attempt has one of its own
                 self.notes.clear()  # an attempt that starts over says its notes again
             case "step":
                 self._step(fact)

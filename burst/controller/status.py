@@ -96,6 +96,13 @@ def read_progress(run: Run) -> tuple[Progress, tuple[WorkerRecord, ...]]:
     return progress, workers
 
 
+def worker_names(run: Run) -> dict[int, str]:
+    """Return node and rank of every process that ever was a worker of the run."""
+    reader = FactReader(run.store)
+    found = [worker for record in reader.new_attempts() for worker in record.workers]
+    return {worker.pid: f"{worker.node_id} rank {worker.rank}" for worker in found}
+
+
 def _word(history: History, progress: Progress, *, live: bool) -> str:
     state = history.state
     if not isinstance(state, Active):

@@ -26,7 +26,7 @@ def test_what_grows_is_shipped_once_and_read_in_order(tmp_path: Path) -> None:
         file.write("two\n")
     shipper.ship()
     shipper.ship()
-    assert list(reader.new()) == [("n002/driver", "one\n"), ("n002/driver", "two\n")]
+    assert list(reader.new()) == [("n002/driver", "one"), ("n002/driver", "two")]
     assert list(reader.new()) == []
 
 
@@ -39,4 +39,17 @@ def test_a_piece_that_failed_is_sent_again(tmp_path: Path) -> None:
     with pytest.raises(TransientError):
         shipper.ship()
     shipper.ship()
-    assert list(LogReader(inner).new()) == [("n002/driver", "one\n")]
+    assert list(LogReader(inner).new()) == [("n002/driver", "one")]
+
+
+def test_a_line_cut_by_a_piece_comes_out_whole(tmp_path: Path) -> None:
+    store = MemoryStore()
+    path = tmp_path / "driver.log"
+    shipper, reader = LogShipper(store, "n002", {"driver": path}), LogReader(store)
+    path.write_text("on")
+    shipper.ship()
+    assert list(reader.new()) == []
+    path.write_text("one\ntw")
+    shipper.ship()
+    assert list(reader.new()) == [("n002/driver", "one")]
+    assert list(reader.rest()) == [("n002/driver", "tw")]

@@ -168,14 +168,20 @@ def test_cost_as_csv_without_runs_is_the_header(burst: Call, scene: Scene) -> No
     assert len(out.splitlines()) == 1
 
 
-def test_logs_have_their_source_before_each_line(burst: Call, over: Run) -> None:
-    over.store.put("logs/n002/worker-0/000001.log", b"one\ntwo\n")
-    over.store.put("logs/n001/driver/000001.log", b"drove\xff\n")
-    assert burst("logs", "toy").out == (
-        "n001/driver  drove\N{REPLACEMENT CHARACTER}\nn002/worker-0  one\nn002/worker-0  two\n"
+def test_logs_are_what_the_workers_wrote_and_all_of_it_on_request(burst: Call, over: Run) -> None:
+    over.store.put("logs/n002/ray/000001.log", b"one\ntwo\n")
+    line = b"(RayTrainWorker pid=4711, ip=127.0.0.9) hello\ndrove\xff\n"
+    over.store.put("logs/n001/driver/000001.log", line)
+    assert burst("logs", "toy").out == "worker 4711  hello\n"
+    assert burst("logs", "toy", "--all").out == (
+        "n001/driver  (RayTrainWorker pid=4711, ip=127.0.0.9) hello\n"
+        "n001/driver  drove\ufffd\n"
+        "n002/ray  one\n"
+        "n002/ray  two\n"
     )
-    assert burst("logs", "toy", "--node", "n001").out.count("\n") == 1
-    assert burst("logs", "toy", "-f").out.count("\n") == 3, "a run that is over ends the wait"
+    assert burst("logs", "toy", "--all", "--node", "n002").out.count("\n") == 2
+    assert burst("logs", "toy", "--all", "-f").out.count("\n") == 4, "it is over: no more waiting"
+    assert burst("logs", "toy", "--node", "nope").code == 2
 
 
 # Stopping, resuming, disturbing -------------------------------------------------------------------
