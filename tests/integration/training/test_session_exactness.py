@@ -6,53 +6,29 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from burst.checkpointing.commit import list_checkpoints
-from burst.records import RunRecord
 from burst.storage.backends.local import LocalStore
+from some_run import RUN as SOME_RUN
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 WORKER = Path(__file__).with_name("gloo_worker.py")
-RUN = RunRecord(
-    run_id="exact-abcdef",
-    name="exact",
-    created="2026-01-01T00:00:00Z",
-    train="train.py:main",
-    setup=None,
-    run=None,
-    workdir="/",
-    params={},
-    strategy="ddp",
-    precision="fp32",
+RUN = replace(
+    SOME_RUN,
     reduction="exact",
     global_batch=8,
-    micro_batch=2,
     epochs=3,
     steps=None,
     seed=5,
     clip_norm=1.0,
-    threads=1,
-    nodes=1,
-    workers_low=1,
     workers_high=4,
-    slots_per_node=4,
-    gpus_per_worker=0,
-    gpus_per_node=0,
     every_s=3600.0,
     every_steps=4,
-    keep=2,
-    checkpoint_dir=None,
-    max_failures=0,
-    budget_usd=None,
-    deadline_s=None,
-    pool="local",
-    machine_type="box",
-    usd_per_node_hour="0",
-    price_source="test",
 )
 
 

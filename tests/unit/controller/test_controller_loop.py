@@ -21,7 +21,6 @@ from burst.records import (
     ORDER,
     AttemptRecord,
     Outcome,
-    RunRecord,
     WorkerRecord,
     attempt_key,
     chunk_key,
@@ -33,46 +32,10 @@ from burst.records import (
 from burst.storage.journal import Journal
 from burst.storage.lease import Lease, Owner
 from burst.storage.memory import MemoryStore
+from some_run import RUN
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = Owner(host="here", pid=1, started_at="0", name="test")
-RUN = RunRecord(
-    run_id="r-abcdef",
-    name="r",
-    created=stamp(BEGIN),
-    train="train.py:main",
-    setup=None,
-    run=None,
-    workdir="/",
-    params={},
-    strategy="ddp",
-    precision="fp32",
-    reduction="auto",
-    global_batch=4,
-    micro_batch=2,
-    epochs=None,
-    steps=10,
-    seed=0,
-    clip_norm=None,
-    threads=1,
-    nodes=2,
-    workers_low=1,
-    workers_high=2,
-    slots_per_node=1,
-    gpus_per_worker=0,
-    gpus_per_node=0,
-    every_s=60.0,
-    every_steps=None,
-    keep=2,
-    checkpoint_dir=None,
-    max_failures=0,
-    budget_usd=None,
-    deadline_s=None,
-    pool="local",
-    machine_type="box",
-    usd_per_node_hour="3.60",
-    price_source="test",
-)
 LIMITS = Limits(nodes=2, least_nodes=1)
 
 

@@ -1,0 +1,43 @@
+"""A run's static facts for tests that need some; `replace` what matters."""
+
+from __future__ import annotations
+
+from burst.records import RunRecord
+
+RUN = RunRecord(
+    run_id="r-abcdef",
+    name="r",
+    created="2026-01-01T00:00:00.000000Z",
+    train="train.py:main",
+    setup=None,
+    run=None,
+    workdir="/",
+    params={},
+    strategy="ddp",
+    precision="fp32",
+    reduction="auto",
+    global_batch=4,
+    micro_batch=2,
+    epochs=None,
+    steps=10,
+    seed=0,
+    clip_norm=None,
+    threads=1,
+    nodes=2,
+    workers_low=1,
+    workers_high=2,
+    slots_per_node=1,
+    gpus_per_worker=0,
+    gpus_per_node=0,
+    every_s=60.0,
+    every_steps=None,
+    keep=2,
+    checkpoint_dir=None,
+    max_failures=0,
+    budget_usd=None,
+    deadline_s=None,
+    pool="local",
+    machine_type="box",
+    usd_per_node_hour="3.60",
+    price_source="test",
+)
