@@ -21,9 +21,10 @@ from burst.controller.loop import Controller
 from burst.controller.runs import Run
 from burst.controller.status import RunStatus, status_of
 from burst.cost.decide import Done
-from burst.errors import BurstError, OwnedError, UsageError
+from burst.errors import BurstError, OwnedError, SpecError, UsageError
 from burst.records import STOP_REQUEST, TASK, encode
 from burst.task_specs.dump import dump
+from burst.task_specs.model import Task
 from burst.task_specs.units import duration_s
 
 STOP_WAIT_S = 120.0
@@ -56,9 +57,26 @@ def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) ->
     if now.live:
         raise OwnedError(f"{run.record.run_id} is on, driven by {now.owner}", hint="burst logs -f")
     run.store.delete([STOP_REQUEST])  # whoever resumes means it to go on
-    task = read_task(run.store.get(TASK), given, source=f"{run.store.uri}/{TASK}")
+    task = _task_again(run, given)
     confirm(plan_of(task), yes=yes)
     return _drive(run, user_env(task), detach=detach, as_json=as_json, resumed=True)
+
+
+def _task_again(run: Run, given: Given) -> Task:
+    """Read the run's own copy of its task; private values are not in it and have to be given."""
+    try:
+        return read_task(run.store.get(TASK), given, source=f"{run.store.uri}/{TASK}")
+    except SpecError as error:
+        missing = [p.field.partition(".") for p in error.problems]
+        if any(block not in {"envs", "secrets"} for block, _, _ in missing):
+            raise
+        options = [f"--{block.removesuffix('s')} {name}" for block, _, name in missing]
+        raise UsageError(
+            f"{run.record.run_id} needs {', '.join(name for _, _, name in missing)} again: "
+            "their values are written down nowhere",
+            hint=f"with them set in this shell: burst resume {run.record.run_id} "
+            + " ".join(options),
+        ) from None
 
 
 def serve(name: str) -> int:

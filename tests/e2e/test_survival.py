@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -65,3 +68,36 @@ def test_killed_thrice_it_ends_with_the_same_bits_at_20_seeds(
 ) -> None:
     survive(person, seed)
     check(person, undisturbed)
+
+
+def machinery(person: Person) -> dict[str, list[int]]:
+    """Return the pids of a run's own processes, by what they are."""
+    agents = [
+        json.loads(path.read_text()).get("pid") for path in person.home.glob("nodes/*/*.json")
+    ]
+    family = [psutil.Process(pid) for pid in agents if pid]
+    family += [child for agent in family for child in agent.children(recursive=True)]
+    found: dict[str, list[int]] = {}
+    for process in family:
+        words = " ".join(process.cmdline())
+        for kind in ("burst.agent --", "raylet/raylet", "gcs_server", "burst.training.ray_train"):
+            if kind in words:
+                found.setdefault(kind, []).append(process.pid)
+    return found
+
+
+def test_whatever_of_a_run_is_killed_it_goes_on_and_leaves_nothing(
+    person: Person, undisturbed: dict[str, Any]
+) -> None:
+    """Law 8 and C80: an agent, a raylet, Ray's head and the driver die by SIGKILL."""
+    person.start("run", TASK, "--env", "TOY_OUT")
+    for step, kind in ((4, "burst.agent --"), (14, "raylet/raylet"), (24, "gcs_server")):
+        before = person.until_step(step)["restarts"]
+        os.kill(machinery(person)[kind][-1], signal.SIGKILL)
+        person.until_restarted(before)
+    before = person.until_step(34)["restarts"]
+    os.kill(machinery(person)["burst.training.ray_train"][0], signal.SIGKILL)
+    person.until_restarted(before)
+    assert person.started[-1].wait(180) == 0, person.said()
+    check(person, undisturbed)
+    assert person.left() == ()

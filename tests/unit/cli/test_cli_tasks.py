@@ -17,6 +17,7 @@ from burst.controller.loop import Controller
 from burst.controller.runs import Run
 from burst.cost.offers import Plan
 from burst.errors import OwnedError, UsageError
+from burst.records import TASK
 from cli_scene import Call, Scene
 
 SECRET = "tok-SECRET-123"  # noqa: S105
@@ -389,3 +390,26 @@ def test_a_resume_that_costs_asks_as_well(
     said = burst("resume", run.record.run_id)
     assert said.code == 2
     assert said.err.startswith("error: this can spend $1.80 an hour, with no limit\n")
+
+
+def test_resume_says_which_values_it_needs_again(
+    scene: Scene, burst: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = scene.make("private")
+    run.store.put(TASK, b"name: private\nenvs: {WHO: null}\nsecrets: {PIN: null}\nrun: x\n")
+    monkeypatch.delenv("WHO", raising=False)
+    said = burst("resume", run.record.run_id)
+    assert said.code == 2
+    name = run.record.run_id
+    assert said.err == (
+        f"error: {name} needs WHO, PIN again: their values are written down nowhere\n"
+        f"hint: with them set in this shell: burst resume {name} --env WHO --secret PIN\n"
+    )
+
+
+def test_resume_of_a_damaged_task_names_its_line(scene: Scene, burst: Call) -> None:
+    run = scene.make("damaged")
+    run.store.put(TASK, b"name: damaged\nenvs: {WHO: null}\nnum_nodes: -1\nrun: x\n")
+    said = burst("resume", run.record.run_id)
+    assert said.code == 2
+    assert "line 3: num_nodes" in said.err
