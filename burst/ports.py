@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
+
+from burst.cost.events import Refused
+from burst.cost.placement import Choice
 
 
 class Clock(Protocol):
@@ -31,9 +34,9 @@ class NodeRequest:
     run_id: str
     node_id: str
     run_uri: str  # the run's own folder in the object store
-    index: int  # 0 is the head; gives the node its address
-    env: Mapping[str, str] = field(default_factory=dict)
-    lease_ttl_s: float = 20.0
+    index: int
+    choice: Choice  # where, and what it costs there
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets among it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,33 +44,42 @@ class NodeView:
     """What a provisioner sees of a node it was asked for."""
 
     node_id: str
-    state: Literal["running", "gone"]
-    ip: str | None = None
+    state: Literal["asked", "running", "refused", "gone"]
     detail: str = ""
+    refusals: tuple[Refused, ...] = ()  # of a launch that came to nothing
+    since: datetime | None = None  # from when on the machine is paid for, if its pool tells
+    until: datetime | None = None  # until when
 
 
 class Provisioner(Protocol):
-    """Gets machines of one pool and gives them back."""
+    """Gets machines of one kind of pool and gives them back."""
+
+    outlives: bool  # whether nodes live on when their controller is gone
 
     def launch(self, request: NodeRequest) -> None:
-        """Ask for a node; return as soon as the request is in.
+        """Ask for a node; return as soon as the request is in, which may be before it is granted.
 
         Idempotent by node id. SetupError when it can never work here, TransientError when the
         same call may work later.
         """
         ...
 
-    def observe(self, run_id: str) -> tuple[NodeView, ...]:
-        """Return every node of the run that was ever asked for here. Never launches or ends."""
-        ...
+    def observe(self, run_id: str, doubted: Collection[str] = ()) -> tuple[NodeView, ...]:
+        """Return every node of the run that was ever asked for here. Never launches or ends.
 
-    def end(self, run_id: str, node_id: str) -> None:
-        """Give the node back; return when nothing of it is left, or raise LeftoverError.
-
-        Safe to call twice, and on what is already gone.
+        What is known may be some time old, except of the nodes that are `doubted`.
+        TransientError when the pool does not answer, which says nothing about its machines.
         """
         ...
 
-    def sweep(self, run_id: str) -> tuple[str, ...]:
-        """End everything that carries the run's tags; return what was found, in words."""
+    def end(self, run_id: str, node_id: str) -> bool:
+        """Give the node back; return whether nothing of it is left by now.
+
+        If not, `observe` shows it gone later. LeftoverError when it cannot be ended. Safe to call
+        twice, and on what is already gone.
+        """
+        ...
+
+    def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
+        """End everything that carries the run's tags, but some nodes; say what was found."""
         ...

@@ -6,7 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Literal
+
+from burst.cost.placement import Choice, Place
 
 TASK = "task.yaml"
 RUN = "run.json"
@@ -94,16 +97,32 @@ class RunRecord:
     max_failures: int
     budget_usd: str | None  # Decimal as text
     deadline_s: float | None
-    pool: str
-    machine_type: str
-    usd_per_node_hour: str  # Decimal as text
-    price_source: str
+    choices: tuple[Choice, ...]  # where nodes may be, best first
+    head_apart: bool = False  # Ray's head is a process of its own beside the nodes
+    archive: str | None = None  # key of the packed workdir; None: nodes see it where it lies
     env_names: tuple[str, ...] = ()
     secret_names: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON."""
-        return encode(asdict(self))
+        raw = asdict(self)
+        return encode({**raw, "choices": [choice_json(choice) for choice in self.choices]})
+
+    @property
+    def pool(self) -> str:
+        """The pool of the best choice."""
+        return self.choices[0].place.pool
+
+
+def choice_json(choice: Choice) -> dict[str, Any]:
+    """Return a choice in JSON's types."""
+    return {**asdict(choice), "usd_per_hour": str(choice.usd_per_hour)}
+
+
+def read_choice(raw: Mapping[str, Any]) -> Choice:
+    """Read what `choice_json` wrote."""
+    price = Decimal(raw["usd_per_hour"])
+    return Choice(**{**raw, "place": Place(**raw["place"]), "usd_per_hour": price})
 
 
 def read_run(data: bytes) -> RunRecord:
@@ -113,6 +132,7 @@ def read_run(data: bytes) -> RunRecord:
     values = {k: v for k, v in raw.items() if k in known}
     for name in ("env_names", "secret_names"):
         values[name] = tuple(values.get(name, ()))
+    values["choices"] = tuple(read_choice(choice) for choice in raw["choices"])
     return RunRecord(**values)
 
 

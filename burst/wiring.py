@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from burst.controller.loop import Controller, Watcher
     from burst.controller.runs import Machine, Run, Runs
     from burst.cost.decide import Limits
-    from burst.cost.offers import Offer
-    from burst.provision.local import LocalProvisioner
+    from burst.cost.offers import Offer, Plan
+    from burst.ports import Provisioner
+    from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
@@ -79,25 +80,42 @@ def pools() -> Mapping[str, Any]:
     return read_pools(home() / "pools.yaml")
 
 
-def provisioner() -> LocalProvisioner:
+def local_pool() -> LocalProvisioner:
     """Return the pool of this machine."""
     from burst.provision.local import LocalProvisioner
 
     return LocalProvisioner(home())
 
 
-def machine() -> Machine:
-    """Return what this machine is and costs."""
-    from burst.controller.runs import Machine
+def this_machine() -> LocalMachine:
+    """Return what this machine has and costs."""
     from burst.provision.local import this_machine
 
-    found = this_machine(pools())
+    return this_machine(pools())
+
+
+def provisioner(run: Run) -> Provisioner:
+    """Return what gets the run's nodes."""
+    del run  # this version has one pool
+    return local_pool()
+
+
+def machine(plan: Plan) -> Machine:
+    """Return what the nodes of a plan's best candidate are, and where else they may be.
+
+    A run stays on one kind of pool: this machine, or rented ones.
+    """
+    from burst.controller.runs import Machine
+    from burst.cost.offers import choice_of
+
+    best = plan.candidates[0].offer
+    shared = best.pool == "local"
+    alike = [c for c in plan.candidates if (c.offer.pool == "local") == shared]
     return Machine(
-        cpus=found.cpus,
-        gpus=found.accelerators.count if found.accelerators else 0,
-        machine_type=socket.gethostname(),
-        usd_per_node_hour=found.usd_per_node_hour,
-        price_source=found.price_source,
+        cpus=int(best.cpus),
+        gpus=best.accelerators.count if best.accelerators else 0,
+        choices=tuple(choice_of(candidate) for candidate in alike),
+        shared=shared,
     )
 
 
@@ -106,10 +124,12 @@ def limits(run: Run) -> Limits:
     from burst.cost.decide import Limits
 
     record = run.record
-    per_hour = Decimal(record.usd_per_node_hour) * record.nodes
+    per_hour = max(choice.usd_per_hour for choice in record.choices) * record.nodes
     return Limits(
         nodes=record.nodes,
         least_nodes=max(1, -(-record.workers_low // record.slots_per_node)),
+        choices=record.choices,
+        head_apart=record.head_apart,
         max_failures=record.max_failures,
         budget_usd=None if record.budget_usd is None else Decimal(record.budget_usd),
         deadline_s=record.deadline_s,
@@ -134,13 +154,13 @@ def controller(run: Run, watcher: Watcher, env: Mapping[str, str]) -> Controller
     journal = Journal(run.store)
     tools = Tools(
         store=run.store,
-        provisioner=provisioner(),
+        provisioner=provisioner(run),
         clock=clock(),
         book=Book(journal),
         lease=lease,
         watcher=watcher,
         env=node_env(env),
-        driver_argv=(sys.executable, *DRIVER),
+        driver_argv=DRIVER,
         tick_s=0.25 if run.store.uri.startswith("file:") else 2.0,  # each look costs requests
     )
     return Controller(run.record, limits(run), read_history(journal), tools)
@@ -179,7 +199,7 @@ def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
     from burst.processes import alive
 
     if kind == "node":
-        provisioner().kill_node(run.record.run_id, victim["node_id"])
+        local_pool().kill_node(run.record.run_id, victim["node_id"])
     elif "start_time" not in victim or alive(victim["pid"], victim["start_time"]):
         os.kill(victim["pid"], signal.SIGKILL)
 
@@ -191,7 +211,7 @@ def leftovers() -> tuple[str, ...]:
     found: list[str] = []
     for run in runs().all():
         if not status_of(run, clock(), owner_alive).live:
-            views = provisioner().observe(run.record.run_id)
+            views = provisioner(run).observe(run.record.run_id)
             found += [
                 f"{run.record.run_id} {view.node_id}" for view in views if view.state == "running"
             ]
@@ -204,7 +224,7 @@ def node_env(user: Mapping[str, str]) -> Mapping[str, str]:
     The user's variables travel in one of ours and are set only around the user's own code, so
     that a RAY_ADDRESS or PYTHONPATH among them cannot touch the machinery.
     """
-    return {"BURST_USER_ENV": json.dumps(dict(user)), "GLOO_SOCKET_IFNAME": "lo"}
+    return {"BURST_USER_ENV": json.dumps(dict(user))}
 
 
 def detach(argv: list[str], env: Mapping[str, str], log: Path) -> int:
@@ -260,10 +280,9 @@ def offers(task: Task) -> tuple[Offer, ...]:
     """Return what every pool can give; in this version, this machine."""
     from burst.cost.offers import Offer
     from burst.cost.quotes import UNROUNDED, Quote
-    from burst.provision.local import this_machine
 
     del task  # the local pool offers the same whatever is asked
-    found = this_machine(pools())
+    found = this_machine()
     quote = Quote(
         usd_per_hour=found.usd_per_node_hour,
         source=found.price_source,

@@ -5,7 +5,11 @@ actions out, and so does the simulator: what was simulated is what spends the mo
 
 Failures are told apart by who is to blame, and each kind has its own limit. A lost node or a
 killed worker costs only time and never fails a run, unless so many come in a row that nothing is
-trained between them. The user's own error counts against `max_failures`.
+trained between them. A place without machines costs nothing: another is asked, or the same later.
+The user's own error, in training or in set-up, counts against `max_failures`.
+
+Nodes form a Ray cluster around a head; each such cluster has one driver and its number. When head
+or driver is lost, the nodes that are left form the next one; they are not set up again.
 """
 
 from __future__ import annotations
@@ -14,16 +18,48 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, assert_never
 
-NodeState = Literal["asked", "up", "lost"]
+from burst.cost.events import (
+    Action,
+    AgentUp,
+    Drive,
+    DriverLost,
+    End,
+    Event,
+    Finished,
+    Launch,
+    LaunchRefused,
+    Lead,
+    NodeLost,
+    NodeUp,
+    NoticeGiven,
+    Progressed,
+    Save,
+    SaveAndStop,
+    Saved,
+    SetupFailed,
+    Started,
+    StopAsked,
+    Stopped,
+    TakenOver,
+    Tick,
+    UserFailed,
+    WorkersStarted,
+)
+from burst.cost.placement import NEVER_S, Choice, Place, Refusal, choose, refused
+
+NodeState = Literal["asked", "ready", "up"]
 Reason = Literal["finished", "stopped", "failed", "budget", "deadline", "stuck"]
+NOTICE_GRACE_S = 60.0  # how long a node may stay after the moment it was to be taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the task allows."""
+    """What the task allows, and where its nodes may be."""
 
     nodes: int
     least_nodes: int  # training starts with fewer than `nodes` only after `patience_s`
+    choices: tuple[Choice, ...]  # best first
+    head_apart: bool = False  # the head is a node of its own, index 0, without workers
     max_failures: int = 0  # restarts after the user's own code failed
     max_idle_losses: int = 6  # losses in a row without a new step between them
     patience_s: float = 60.0
@@ -39,12 +75,25 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node that was asked for. Index 0 is the head: Ray's own head and the driver."""
+    """A node that was asked for.
+
+    asked: no sign of life yet; ready: its agent answers; up: in the present Ray cluster.
+    """
 
     node_id: str
     index: int
     state: NodeState
     since_s: float
+    place: Place
+    taken_s: float | None = None  # a notice said that it goes at this moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A node that is wanted and cannot be asked for before a moment."""
+
+    index: int
+    until_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +110,12 @@ class Active:
     """The run is on."""
 
     nodes: tuple[Node, ...] = ()
+    waiting: tuple[Slot, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    refusal: str = ""  # the last one, in words
     launched: int = 0  # nodes ever asked for; makes ids unique
-    driver: int = 0  # drivers ever started
+    head: str = ""  # the node that leads the present Ray cluster
+    driver: int = 0  # clusters ever formed, each with a driver of its own
     driving: bool = False
     attempt: int = 0  # the newest start of the worker group
     world_size: int = 0
@@ -90,173 +143,6 @@ class Done:
 
 
 State = Active | Done
-
-# Events. `at_s` is the age of the run in seconds, over all its controllers ------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A controller takes over: a new run, or one whose controller is gone with its nodes."""
-
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUp:
-    """A node is ready for workers."""
-
-    node_id: str
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLost:
-    """A node is gone or broken."""
-
-    node_id: str
-    why: str
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverLost:
-    """The driver ended although training is not over."""
-
-    driver: int
-    why: str
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkersStarted:
-    """A new attempt: the worker group was started, for the first time or again."""
-
-    attempt: int
-    world_size: int
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progressed:
-    """The workers reached a step."""
-
-    step: int
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """A checkpoint was committed."""
-
-    step: int
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserFailed:
-    """The user's own code raised, or its command failed."""
-
-    attempt: int
-    error: str
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """Training is over and its last checkpoint committed."""
-
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """The workers saved and stopped, as they were told."""
-
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopAsked:
-    """A person wants the run saved and stopped; `now` forgoes the saving."""
-
-    who: str
-    now: bool
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoticeGiven:
-    """A node will be taken at a deadline."""
-
-    node_id: str
-    deadline_s: float  # seconds from now
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """Time and money passed."""
-
-    at_s: float
-    spent_usd: Decimal
-
-
-Event = (
-    Started
-    | NodeUp
-    | NodeLost
-    | DriverLost
-    | WorkersStarted
-    | Progressed
-    | Saved
-    | UserFailed
-    | Finished
-    | Stopped
-    | StopAsked
-    | NoticeGiven
-    | Tick
-)
-
-# Actions -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """Ask for a node."""
-
-    node_id: str
-    index: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """Give a node back, or clear away what is left of a lost one."""
-
-    node_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
-    """Start training on the nodes that are up."""
-
-    driver: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Save:
-    """Tell the workers to save at the next step."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaveAndStop:
-    """Tell the workers to save at the next step and to end."""
-
-    reason: str
-
-
-Action = Launch | End | Drive | Save | SaveAndStop
 Decision = tuple[State, tuple[Action, ...]]
 
 
@@ -271,6 +157,10 @@ class _Step:
         state = replace(self.state, **changes)  # type: ignore[arg-type]  # names of Active's fields
         return _Step(state, self.actions + actions)
 
+    @property
+    def decision(self) -> Decision:
+        return self.state, self.actions
+
 
 def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
     state: State, event: Event, limits: Limits
@@ -281,10 +171,19 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
     match event:
         case Started():
             return _after_start(state, event, limits)
+        case TakenOver():
+            return _after_takeover(state, event, limits)
+        case LaunchRefused():
+            return _after_refusal(state, event, limits)
+        case AgentUp(node_id=node_id):
+            ready = _Step(_set(state, node_id, "ready", event.at_s))
+            return _elect(ready, event.at_s, limits).decision
         case NodeUp():
             return _after_up(state, event, limits)
         case NodeLost():
             return _after_loss(state, event, limits)
+        case SetupFailed():
+            return _after_setup(state, event, limits)
         case DriverLost():
             return _after_driver(state, event, limits)
         case WorkersStarted():
@@ -295,16 +194,16 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
             return replace(state, step=max(step, state.step), idle_losses=idle), ()
         case Saved(step=step):
             return replace(state, saved_step=max(step, state.saved_step)), ()
-        case UserFailed():
-            return _after_user_failure(state, event, limits)
+        case UserFailed(error=error):
+            return _after_failure(state, error, limits)
         case Finished():
             return _done(state, "finished")
         case Stopped():
             return _after_stop(state)
         case StopAsked():
             return _after_request(state, event)
-        case NoticeGiven(node_id=node_id, deadline_s=seconds):
-            return state, (Save(reason=f"{node_id} leaves in {seconds:.0f} s"),)
+        case NoticeGiven():
+            return _after_notice(state, event, limits)
         case Tick():
             return _after_tick(state, event, limits)
         case _:
@@ -326,29 +225,94 @@ def _done(state: Active, reason: Reason, detail: str = "") -> Decision:
     return done, tuple(End(node_id=node.node_id) for node in reversed(state.nodes))
 
 
-def _launch(step: _Step, index: int, at_s: float) -> _Step:
+# Getting nodes -----------------------------------------------------------------------------------
+
+
+def _launch(step: _Step, index: int, at_s: float, limits: Limits) -> _Step:
+    """Ask for a node at the best free place, or remember to ask once one is free."""
+    choice, when = choose(limits.choices, step.state.refusals, at_s)
+    if choice is None or when > at_s:
+        return step.then(waiting=(*step.state.waiting, Slot(index=index, until_s=when)))
     number = step.state.launched + 1
-    node = Node(node_id=f"n{number:03d}", index=index, state="asked", since_s=at_s)
+    node = Node(
+        node_id=f"n{number:03d}", index=index, state="asked", since_s=at_s, place=choice.place
+    )
     return step.then(
-        Launch(node_id=node.node_id, index=index),
+        Launch(node_id=node.node_id, index=index, choice=choice),
         launched=number,
         nodes=(*step.state.nodes, node),
     )
 
 
-def _relaunch_all(state: Active, limits: Limits, at_s: float) -> _Step:
-    """Start from no nodes: those there are are ended, all are asked for anew."""
-    ends = tuple(End(node_id=node.node_id) for node in reversed(state.nodes))
-    step = _Step(state).then(*ends, nodes=(), driving=False)
-    for index in range(limits.nodes + 1):  # the head, then the workers' nodes
-        step = _launch(step, index, at_s)
-    return step
-
-
 def _after_start(state: Active, event: Started, limits: Limits) -> Decision:
-    fresh = replace(state, stopping=None, idle_losses=0, failures=0)
-    step = _relaunch_all(fresh, limits, event.at_s)
-    return step.state, step.actions
+    """Start from no nodes: all are asked for."""
+    ends = tuple(End(node_id=node.node_id) for node in reversed(state.nodes))
+    fresh = replace(state, stopping=None, idle_losses=0, failures=0, head="", driving=False)
+    step = _Step(fresh).then(*ends, nodes=(), waiting=(), refusals=())
+    for index in range(limits.nodes + limits.head_apart):
+        step = _launch(step, index, event.at_s, limits)
+    return step.decision
+
+
+def _after_takeover(state: Active, event: TakenOver, limits: Limits) -> Decision:
+    """Go on with the nodes that are still there; the others are lost."""
+    step = _Step(replace(state, stopping=None, idle_losses=0))
+    for node in state.nodes:
+        if node.node_id not in event.found:
+            step = _replace_node(step, node, event.at_s, limits)
+    return _elect(step, event.at_s, limits).decision
+
+
+def _after_refusal(state: Active, event: LaunchRefused, limits: Limits) -> Decision:
+    node = _node(state, event.node_id)
+    if node is None:
+        return state, ()
+    known = state.refusals
+    for one in event.refusals:
+        known = refused(known, one.place, one.reason, event.at_s)
+    words = "; ".join(f"{r.place}: {r.reason}" for r in event.refusals)
+    step = _Step(replace(state, refusals=known, refusal=words))
+    if state.stopping:
+        return _drop(step, node).decision
+    return _or_stuck(_replace_node(step, node, event.at_s, limits))
+
+
+def _or_stuck(step: _Step) -> Decision:
+    """End the run when a node is wanted, none is there, and no place will ever give one."""
+    state = step.state
+    if not state.nodes and any(slot.until_s >= NEVER_S for slot in state.waiting):
+        done, ends = _done(state, "stuck", f"no place is left to ask; {state.refusal}")
+        return done, step.actions + ends
+    return step.decision
+
+
+def _drop(step: _Step, node: Node) -> _Step:
+    """Take a node out; what is left of it is cleared away."""
+    left = tuple(n for n in step.state.nodes if n.node_id != node.node_id)
+    step = step.then(End(node_id=node.node_id), nodes=left)
+    return _leaderless(step) if node.node_id == step.state.head else step
+
+
+def _leaderless(step: _Step) -> _Step:
+    """Dissolve the Ray cluster: its nodes are ready for the next one."""
+    nodes = tuple(replace(n, state="ready") if n.state == "up" else n for n in step.state.nodes)
+    return step.then(head="", driving=False, nodes=nodes)
+
+
+def _replace_node(step: _Step, node: Node, at_s: float, limits: Limits) -> _Step:
+    """Take a node out and ask for another in its stead, unless that was done at its notice."""
+    step = _drop(step, node)
+    taken = {n.index for n in step.state.nodes} | {slot.index for slot in step.state.waiting}
+    if node.index in taken:
+        return step
+    return _launch(step, node.index, at_s, limits)
+
+
+# Forming a Ray cluster ---------------------------------------------------------------------------
+
+
+def _node(state: Active, node_id: str) -> Node | None:
+    return next((n for n in state.nodes if n.node_id == node_id), None)
 
 
 def _set(state: Active, node_id: str, new: NodeState, at_s: float) -> Active:
@@ -358,41 +322,70 @@ def _set(state: Active, node_id: str, new: NodeState, at_s: float) -> Active:
     return replace(state, nodes=nodes)
 
 
-def _after_up(state: Active, event: NodeUp, limits: Limits) -> Decision:
-    return _maybe_drive(_set(state, event.node_id, "up", event.at_s), event.at_s, limits)
-
-
-def _maybe_drive(state: Active, at_s: float, limits: Limits) -> Decision:
-    """Start the driver once all nodes are up, or enough of them for long enough."""
-    if state.driving or state.stopping:
-        return state, ()
-    up = [node for node in state.nodes if node.state == "up"]
-    workers = [node for node in up if node.index > 0]
-    if len(up) == len(workers):  # the head is not there yet
-        return state, ()
-    waited = at_s - min(node.since_s for node in up)
-    enough = len(workers) >= limits.least_nodes and waited >= limits.patience_s
-    if len(workers) < limits.nodes and not enough:
-        return state, ()
+def _elect(step: _Step, at_s: float, limits: Limits) -> _Step:
+    """Choose a head if there is none: a node that stays, of those that answer the longest."""
+    state = step.state
+    if state.head or state.stopping:
+        return step
+    able = [n for n in state.nodes if n.index == 0] if limits.head_apart else list(state.nodes)
+    able = [n for n in able if n.taken_s is None] or able
+    steady = [n for n in able if not n.place.spot] or able
+    ready = [n for n in steady if n.state == "ready"]
+    others = [n for n in able if n.state == "ready"]
+    if not ready and others and at_s - min(n.since_s for n in others) >= limits.patience_s:
+        ready = others
+    if not ready:
+        return step
+    head = min(ready, key=lambda n: (n.since_s, n.index))
     driver = state.driver + 1
-    return replace(state, driver=driver, driving=True), (Drive(driver=driver),)
+    return step.then(Lead(node_id=head.node_id, driver=driver), head=head.node_id, driver=driver)
+
+
+def _after_up(state: Active, event: NodeUp, limits: Limits) -> Decision:
+    if event.driver != state.driver:  # of a cluster that is dissolved
+        return state, ()
+    step = _Step(_set(state, event.node_id, "up", event.at_s))
+    return _maybe_drive(step, event.at_s, limits).decision
+
+
+def _maybe_drive(step: _Step, at_s: float, limits: Limits) -> _Step:
+    """Start the driver once all nodes are up, or enough of them for long enough."""
+    state = step.state
+    if state.driving or state.stopping:
+        return step
+    up = [node for node in state.nodes if node.state == "up"]
+    if state.head not in {node.node_id for node in up}:
+        return step
+    carriers = [n for n in up if not (limits.head_apart and n.node_id == state.head)]
+    waited = at_s - min(node.since_s for node in up)
+    enough = len(carriers) >= limits.least_nodes and waited >= limits.patience_s
+    if len(carriers) < limits.nodes and not enough:
+        return step
+    return step.then(Drive(driver=state.driver), driving=True)
+
+
+# Losses ------------------------------------------------------------------------------------------
 
 
 def _after_loss(state: Active, event: NodeLost, limits: Limits) -> Decision:
-    lost = next((n for n in state.nodes if n.node_id == event.node_id), None)
+    lost = _node(state, event.node_id)
     if lost is None:
         return state, ()
     counted = replace(state, preemptions=state.preemptions + 1, idle_losses=state.idle_losses + 1)
-    if counted.stopping:  # nothing is replaced any more, and nothing more can be saved
+    if counted.stopping and (lost.node_id == state.head or len(state.nodes) == 1):
         return _done(counted, counted.stopping.reason, counted.stopping.detail)
     if counted.idle_losses > limits.max_idle_losses:
         return _stuck(counted, f"{event.node_id} was lost: {event.why}")
-    if lost.index == 0:
-        step = _relaunch_all(counted, limits, event.at_s)
-        return step.state, step.actions
-    left = replace(counted, nodes=tuple(n for n in counted.nodes if n is not lost))
-    step = _launch(_Step(left).then(End(node_id=lost.node_id)), lost.index, event.at_s)
-    return step.state, step.actions
+    if lost.place.spot:
+        known = refused(counted.refusals, lost.place, "preempted", event.at_s)
+        counted = replace(counted, refusals=known, refusal=f"{lost.place}: preempted")
+    if lost.node_id == state.head and state.driving:
+        counted = replace(counted, restarts=counted.restarts + 1)
+    step = _Step(counted)
+    if counted.stopping:  # nothing is replaced any more
+        return _drop(step, lost).decision
+    step = _replace_node(step, lost, event.at_s, limits)
+    return _or_stuck(_elect(step, event.at_s, limits))
 
 
 def _after_driver(state: Active, event: DriverLost, limits: Limits) -> Decision:
@@ -403,8 +396,7 @@ def _after_driver(state: Active, event: DriverLost, limits: Limits) -> Decision:
     counted = replace(state, restarts=state.restarts + 1, idle_losses=state.idle_losses + 1)
     if counted.idle_losses > limits.max_idle_losses:
         return _stuck(counted, f"the driver ended: {event.why}")
-    step = _relaunch_all(counted, limits, event.at_s)
-    return step.state, step.actions
+    return _elect(_leaderless(_Step(counted)), event.at_s, limits).decision
 
 
 def _stuck(state: Active, last: str) -> Decision:
@@ -423,12 +415,41 @@ def _after_workers(state: Active, event: WorkersStarted, limits: Limits) -> Deci
     return after, ()
 
 
-def _after_user_failure(state: Active, event: UserFailed, limits: Limits) -> Decision:
+def _after_failure(state: Active, error: str, limits: Limits) -> Decision:
     failures = state.failures + 1
     after = replace(state, failures=failures)
     if failures > limits.max_failures or state.stopping:
-        return _done(after, "failed", event.error)
+        return _done(after, "failed", error)
     return after, ()  # Ray Train starts the workers again by itself
+
+
+def _after_setup(state: Active, event: SetupFailed, limits: Limits) -> Decision:
+    """Fail the run, for set-up is the user's own, or let another machine try."""
+    node = _node(state, event.node_id)
+    if node is None:
+        return state, ()
+    after, ends = _after_failure(state, f"set-up failed on {node.node_id}: {event.error}", limits)
+    if isinstance(after, Done):
+        return after, ends
+    return _replace_node(_Step(after), node, event.at_s, limits).decision
+
+
+def _after_notice(state: Active, event: NoticeGiven, limits: Limits) -> Decision:
+    """Save while there is time, and ask for another node at once."""
+    node = _node(state, event.node_id)
+    save = Save(reason=f"{event.node_id} leaves in {event.deadline_s:.0f} s")
+    if node is None or state.stopping or node.taken_s is not None:
+        return state, (save,)
+    taken = replace(node, taken_s=event.at_s + event.deadline_s)
+    nodes = tuple(taken if n is node else n for n in state.nodes)
+    step = _Step(replace(state, nodes=nodes), (save,))
+    if node.place.spot:
+        known = refused(step.state.refusals, node.place, "preempted", event.at_s)
+        step = step.then(refusals=known, refusal=f"{node.place}: notice")
+    return _launch(step, node.index, event.at_s, limits).decision
+
+
+# Stopping ----------------------------------------------------------------------------------------
 
 
 def _after_stop(state: Active) -> Decision:
@@ -448,7 +469,7 @@ def _stop(state: Active, reason: Reason, detail: str, at_s: float) -> Decision:
     if state.stopping:
         return state, ()
     stopping = Stopping(reason=reason, detail=detail, since_s=at_s)
-    return replace(state, stopping=stopping), (SaveAndStop(reason=detail),)
+    return replace(state, stopping=stopping, waiting=()), (SaveAndStop(reason=detail),)
 
 
 def _after_tick(state: Active, event: Tick, limits: Limits) -> Decision:
@@ -462,4 +483,28 @@ def _after_tick(state: Active, event: Tick, limits: Limits) -> Decision:
     if limits.deadline_s is not None and event.at_s + limits.reserve_s >= limits.deadline_s:
         detail = f"{event.at_s:.0f} s of {limits.deadline_s:.0f} s are over"
         return _stop(state, "deadline", detail, event.at_s)
-    return _maybe_drive(state, event.at_s, limits)
+    step = _ask_again(_Step(state), event.at_s, limits)
+    step = _let_go(step, event.at_s)
+    step = _elect(step, event.at_s, limits)
+    return _maybe_drive(step, event.at_s, limits).decision
+
+
+def _ask_again(step: _Step, at_s: float, limits: Limits) -> _Step:
+    """Ask for the nodes whose place has cooled down."""
+    due = [slot for slot in step.state.waiting if slot.until_s <= at_s]
+    if not due:
+        return step
+    step = step.then(waiting=tuple(s for s in step.state.waiting if s not in due))
+    for slot in due:
+        step = _launch(step, slot.index, at_s, limits)
+    return step
+
+
+def _let_go(step: _Step, at_s: float) -> _Step:
+    """Give back a node that a notice announced and nobody took, once its successor is up."""
+    up = {n.index for n in step.state.nodes if n.state == "up" and n.taken_s is None}
+    for node in step.state.nodes:
+        over = node.taken_s is not None and at_s >= node.taken_s + NOTICE_GRACE_S
+        if over and node.index in up and node.node_id != step.state.head:
+            step = _drop(step, node)
+    return step

@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from burst.cost.meter import exact_cost, millionths
+from burst.cost.placement import Choice, Place
 from burst.cost.quotes import Quote
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
@@ -76,6 +77,27 @@ def plan(task: Task, offers: Iterable[Offer]) -> Plan:
         usd_per_hour=fitting[0].usd_per_hour if fitting else None,
         most_usd=most_usd,
         why=why,
+    )
+
+
+def choice_of(candidate: Candidate) -> Choice:
+    """Return a candidate as a place for single nodes, with its price frozen."""
+    offer, quote = candidate.offer, candidate.offer.quote
+    place = Place(
+        pool=offer.pool,
+        region=offer.region,
+        zone=offer.zone,
+        machine_type=offer.machine_type,
+        spot=offer.spot,
+        owned=offer.owned,
+    )
+    return Choice(
+        place=place,
+        usd_per_hour=quote.usd_per_hour,
+        price_source=quote.source,
+        observed_at=quote.observed_at.isoformat(timespec="microseconds"),
+        billing_unit_s=quote.billing.unit_s,
+        billing_minimum_s=quote.billing.minimum_s,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from burst import __version__
 from burst.agent.deadman import DeadMan
 from burst.agent.ray_node import Child, ready, start, start_ray
+from burst.agent.set_up import SetUp
 from burst.agent.shipping import LogShipper
 from burst.errors import SetupError, StorageError
 from burst.processes import Mark, kill_all, reap_orphans, start_time
@@ -22,6 +25,10 @@ from burst.storage.port import ObjectStore
 
 log = logging.getLogger(__name__)
 LAST_RESORT_S = 5.0
+LOGS = ("agent", "setup", "ray", "driver")
+RAY_FALLS = 3  # ends of Ray in a row after which the node is no good
+RAY_STANDS_S = 60.0  # having lived so long, it has not fallen in a row
+RAY_PAUSE_S = 3.0  # between an end of Ray and the next start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,7 @@ class Place:
     run_id: str
     node_id: str
     ip: str
+    index: int
     scratch: Path  # a folder of this node alone
     poll_s: float
     beat_s: float  # also how often logs are shipped
@@ -46,7 +54,8 @@ class _Driver:
 class _Told:
     """What the status says besides names and times."""
 
-    ray: str = "waiting"  # waiting, starting, up, failed, ended
+    ray: str = "waiting"  # waiting, starting, up, down, failed, ended
+    cluster: int = 0  # which of the run's Ray clusters it is or was in
     address: str | None = None
     error: str | None = None
     notice: Mapping[str, Any] | None = None
@@ -60,9 +69,13 @@ class Agent:
     place: Place
     store: ObjectStore
     deadman: DeadMan
+    set_up: SetUp
     stopped: bool = False  # set by a signal handler
+    abandoned: bool = False  # it ended because its controller is gone
     _told: _Told = field(default_factory=_Told)
     _ray: Child | None = None
+    _ray_since: float = 0.0
+    _falls: int = 0
     _driver: _Driver | None = None
     _beat: int = 0
     _beat_at: float = 0.0
@@ -89,6 +102,7 @@ class Agent:
             except StorageError as error:
                 log.warning("the store fails, trying on: %s", error)
                 why = self.deadman.gone(time.monotonic())
+                self.abandoned = why is not None
             if why is not None:
                 return why
             time.sleep(self.place.poll_s)  # noqa: TID251 - the agent's only pause
@@ -106,7 +120,7 @@ class Agent:
 
     def _shipper(self) -> LogShipper:
         scratch = self.place.scratch
-        files = {name: scratch / f"{name}.log" for name in ("agent", "ray", "driver")}
+        files = {name: scratch / f"{name}.log" for name in LOGS}
         return LogShipper(self.store, self.place.node_id, files)
 
     def _step(self, shipper: LogShipper) -> str | None:
@@ -115,8 +129,10 @@ class Agent:
         if self.stopped or wanted.get("end"):
             return "told to"
         if (why := self.deadman.gone(time.monotonic())) is not None:
+            self.abandoned = True
             return why
-        if wanted.get("ray"):
+        self.set_up.step()
+        if wanted.get("ray") and self.set_up.done:
             self._follow(wanted)
         self._tell()
         if time.monotonic() - self._beat_at >= self.place.beat_s:
@@ -131,27 +147,49 @@ class Agent:
         return [child for child in (self._ray, driver) if child is not None]
 
     def _follow(self, wanted: Mapping[str, Any]) -> None:
-        ray = wanted["ray"]
-        if self._ray is None:
+        """Be part of the wanted Ray cluster; one that fell is started again, some times."""
+        ray, told = wanted["ray"], self._told
+        if told.cluster != ray["cluster"]:
+            self._leave_ray()
             self._start_ray(ray)
+        elif self._ray is None:
+            if time.monotonic() - self._ray_since >= RAY_PAUSE_S and ray["role"] == "worker":
+                self._start_ray(ray)
         elif self._ray.exit_code is not None:
-            self._told.ray = "failed"
-            self._told.error = (
-                f"ray ended with exit code {self._ray.exit_code}: {self._ray.last_words()}"
-            )
-            return
-        elif self._told.ray == "starting" and ready(self._ray):
-            self._told.ray = "up"
-        if self._told.ray == "up":
+            self._fallen(self._ray)
+        elif told.ray == "starting" and ready(self._ray):
+            told.ray = "up"
+        if told.ray == "up":
             self._drive(wanted.get("driver"))
+
+    def _leave_ray(self) -> None:
+        """End everything of the node but this process."""
+        kill_all(self._mark())
+        self._ray, self._driver = None, None
+        self._told.driver, self._told.address = None, None
+
+    def _fallen(self, ray: Child) -> None:
+        """Ray ended by itself: its head is gone, or something of it was killed here."""
+        if time.monotonic() - self._ray_since >= RAY_STANDS_S:
+            self._falls = 0
+        self._falls += 1
+        why = f"ray ended with exit code {ray.exit_code}: {ray.last_words()}"
+        log.warning("%s", why)
+        driver = self._told.driver
+        self._leave_ray()
+        self._told.driver = driver and {**driver, "state": "exited", "exit_code": None}
+        self._ray_since = time.monotonic()
+        self._told.ray = "failed" if self._falls >= RAY_FALLS else "down"
+        self._told.error = why
 
     def _start_ray(self, ray: Mapping[str, Any]) -> None:
         head = ray["address"] if ray["role"] == "worker" else None
+        self._told.cluster, self._ray_since = int(ray["cluster"]), time.monotonic()
         try:
             self._ray, self._told.address = start_ray(
                 self.place.ip, int(ray["num_cpus"]), head, self.place.scratch
             )
-            self._told.ray = "starting"
+            self._told.ray, self._told.error = "starting", None
         except (SetupError, OSError) as error:
             self._told.ray, self._told.error = "failed", str(error)
 
@@ -164,7 +202,8 @@ class Agent:
             if self._driver is not None:
                 self._driver.child.process.kill()
             env = {**wanted.get("env", {}), "RAY_ADDRESS": str(self._told.address)}
-            child = start(list(wanted["argv"]), env, self.place.scratch / "driver.log")
+            argv = [sys.executable, *wanted["argv"]]
+            child = start(argv, env, self.place.scratch / "driver.log")
             self._driver = _Driver(number, child)
         code = self._driver.child.exit_code
         state = "running" if code is None else "exited"
@@ -178,7 +217,11 @@ class Agent:
             "pid": os.getpid(),
             "start_time": start_time(os.getpid()),
             "ip": self.place.ip,
+            "setup": "done" if self.set_up.done else "running",
+            "setup_error": self.set_up.error,
+            "version": __version__,
             "ray": told.ray,
+            "cluster": told.cluster,
             "address": told.address,
             "driver": told.driver,
             "notice": told.notice,

@@ -53,7 +53,7 @@ class Child:
             return file.read().decode(errors="replace").strip()
 
 
-def start(argv: list[str], env: Mapping[str, str], log: Path) -> Child:
+def start(argv: list[str], env: Mapping[str, str], log: Path, folder: Path | None = None) -> Child:
     """Start a command that ends with this agent, its output appended to a file."""
     with log.open("ab") as out:
         process = subprocess.Popen(
@@ -62,6 +62,7 @@ def start(argv: list[str], env: Mapping[str, str], log: Path) -> Child:
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, **FAST, **env},
+            cwd=folder,
         )
     return Child(process=process, log=log)
 
@@ -94,7 +95,9 @@ def start_ray(ip: str, num_cpus: int, head: str | None, scratch: Path) -> tuple[
         "--disable-usage-stats",
         "--block",
     ]
-    return start([ray_program(), "start", *where, *common], {}, scratch / "ray.log"), address
+    log = scratch / "ray.log"
+    log.write_bytes(b"")  # what an earlier cluster said is not this one's
+    return start([ray_program(), "start", *where, *common], {}, log), address
 
 
 def ready(child: Child) -> bool:

@@ -40,7 +40,9 @@ def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -
         show_plan(task, plan)
     confirm(plan, yes=yes)
     env = user_env(task)
-    run = wiring.runs().create(task, wiring.machine(), text=dump(task), now=wiring.clock().now())
+    run = wiring.runs().create(
+        task, wiring.machine(plan), text=dump(task), now=wiring.clock().now()
+    )
     return _drive(run, env, detach=detach, as_json=as_json, resumed=False)
 
 
@@ -157,7 +159,7 @@ def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
         sys.stderr.write("no controller drives it yet; it will stop once one does\n")
         after = before
     else:
-        for found in wiring.provisioner().sweep(run.record.run_id):
+        for found in wiring.provisioner(run).sweep(run.record.run_id):
             sys.stderr.write(f"ended: {found}\n")
         after = _status(run)
     if as_json:

@@ -74,8 +74,9 @@ def _disk() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    found = wiring.machine()
-    detail = f"{found.cpus} CPUs, {found.gpus} GPUs, ${found.usd_per_node_hour} per node-hour"
+    found = wiring.this_machine()
+    gpus = found.accelerators.count if found.accelerators else 0
+    detail = f"{found.cpus} CPUs, {gpus} GPUs, ${found.usd_per_node_hour} per node-hour"
     yield Finding(what="local pool", works=True, detail=f"{detail} ({found.price_source})")
 
 

@@ -8,17 +8,18 @@ from decimal import Decimal
 from typing import Any
 
 from burst.controller.account import Progress
-from burst.cost.decide import (
-    Active,
-    Done,
+from burst.cost.decide import Active, Done, State
+from burst.cost.events import (
     DriverLost,
     Event,
+    LaunchRefused,
     NodeLost,
     NodeUp,
     NoticeGiven,
+    SetupFailed,
     Started,
-    State,
     StopAsked,
+    TakenOver,
     Tick,
     UserFailed,
     WorkersStarted,
@@ -33,16 +34,23 @@ def line(at: datetime, word: str, text: str) -> str:
     return f"{at:%H:%M:%S}  {word:<9} {text}".rstrip()
 
 
-def change(state: State, event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0911 - a line per kind
+def change(  # noqa: C901, PLR0911, PLR0912 - a line per kind
+    state: State, event: Event
+) -> tuple[str, str] | None:
     """Return the word and the text for a change of state, or None if nobody needs to see it."""
     if isinstance(state, Done):
         return _done(state)
     match event:
         case Started():
-            nodes = plural(len(state.nodes) - 1, "node")
-            return "launching", f"{nodes} and the head"
+            return "launching", _places(state)
+        case SetupFailed(node_id=node_id, error=error):
+            return "failed", f"set-up on {node_id}: {first_line(error)}; another tries"
+        case TakenOver():
+            return "taken over", f"{plural(len(state.nodes), 'node')}; from step {state.step}"
+        case LaunchRefused(node_id=node_id):
+            return "refused", f"{node_id} by {state.refusal}; {_next_try(state, event.at_s)}"
         case NodeUp() if state.driving and all(node.state == "up" for node in state.nodes):
-            return "ready", f"{plural(len(state.nodes) - 1, 'node')}; starting the workers"
+            return "ready", f"{plural(_carriers(state), 'node')}; starting the workers"
         case NodeLost(node_id=node_id, why=why):
             return "lost", f"{node_id} ({first_line(why)}); {_replacement(state, event)}"
         case DriverLost(why=why):
@@ -62,11 +70,38 @@ def change(state: State, event: Event) -> tuple[str, str] | None:  # noqa: C901,
             return None
 
 
+def _carriers(state: Active) -> int:
+    """Count the nodes; one of the local pool carries no workers, only Ray's head."""
+    return len(state.nodes) - any(n.index == 0 and n.place.pool == "local" for n in state.nodes)
+
+
+def _places(state: Active) -> str:
+    """Say where how many nodes were asked for."""
+    if any(node.place.pool == "local" for node in state.nodes):
+        return f"{plural(_carriers(state), 'node')} and the head"
+    places = [str(node.place) for node in state.nodes]
+    counted = [f"{places.count(place)} x {place}" for place in dict.fromkeys(places)]
+    return ", ".join(counted) or "no place is free"
+
+
+def _next_try(state: Active, at_s: float) -> str:
+    """Say what is asked next, or when."""
+    asked = [node for node in state.nodes if node.since_s == at_s and node.state == "asked"]
+    if asked:
+        return f"asking {asked[-1].place} for {asked[-1].node_id}"
+    if state.waiting:
+        wait = min(slot.until_s for slot in state.waiting) - at_s
+        return f"asking again in {human_time(wait)}"
+    return "enough others are there"
+
+
 def _replacement(state: Active, event: NodeLost) -> str:
-    asked = [node for node in state.nodes if node.since_s == event.at_s]
-    if any(node.index == 0 for node in asked):  # with the head, everything starts over
-        return "starting over from the last checkpoint"
-    return f"{asked[-1].node_id} takes its place"
+    over = "" if state.driving or not state.attempt else "; starting over from the last checkpoint"
+    asked = [n for n in state.nodes if n.since_s == event.at_s and n.state == "asked"]
+    if asked:
+        where = "" if asked[-1].place.owned else f" in {asked[-1].place}"
+        return f"{asked[-1].node_id}{where} takes its place{over}"
+    return _next_try(state, event.at_s) + over
 
 
 def _done(state: Done) -> tuple[str, str]:

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from burst.controller.book import NodeSpan
-from burst.cost.ledger import Leg, PricePoint
-from burst.cost.quotes import UNROUNDED, Quote
+from burst.cost.ledger import FailedLaunch, Leg, PricePoint
+from burst.cost.quotes import BillingRule, Quote
 from burst.cost.timeline import AttemptEnded, AttemptStarted, Saved, StepDone, Timeline
 from burst.records import RunRecord, moment
 
@@ -113,25 +113,49 @@ def _number(value: str | float | None) -> float | None:
 
 
 def legs(spans: Iterable[NodeSpan], run: RunRecord) -> tuple[Leg, ...]:
-    """Return what the ledger needs of the nodes that are paid for; the head is the controller's."""
-    return tuple(_leg(span, run) for span in spans if span.index > 0)
+    """Return what the ledger needs of the nodes that are paid for; a head apart is not one."""
+    return tuple(
+        _leg(span)
+        for span in spans
+        if not span.refused and not (run.head_apart and span.index == 0)
+    )
 
 
-def _leg(span: NodeSpan, run: RunRecord) -> Leg:
+def failed_launches(spans: Iterable[NodeSpan]) -> tuple[FailedLaunch, ...]:
+    """Return the launches that made no machine."""
+    return tuple(
+        FailedLaunch(
+            pool=span.choice.place.pool,
+            region=span.choice.place.region,
+            zone=span.choice.place.zone,
+            machine_type=span.choice.place.machine_type,
+            count=1,
+            started_at=span.launched,
+            ended_at=span.ended or span.launched,
+            reason=span.note,
+        )
+        for span in spans
+        if span.refused
+    )
+
+
+def _leg(span: NodeSpan) -> Leg:
+    choice, place = span.choice, span.choice.place
+    rule = BillingRule(choice.billing_unit_s, choice.billing_minimum_s, known=True)
     quote = Quote(
-        usd_per_hour=span.usd_per_hour,
-        source=span.price_source,
-        observed_at=span.launched,
-        billing=UNROUNDED,
-        free=span.usd_per_hour == Decimal(0),
+        usd_per_hour=choice.usd_per_hour,
+        source=choice.price_source,
+        observed_at=moment(choice.observed_at) if choice.observed_at else span.launched,
+        billing=rule,
+        free=choice.usd_per_hour == Decimal(0),
     )
     return Leg(
         node_id=span.node_id,
-        pool=run.pool,
-        region="",
-        zone="",
-        machine_type=run.machine_type,
-        spot=False,
+        pool=place.pool,
+        region=place.region,
+        zone=place.zone,
+        machine_type=place.machine_type,
+        spot=place.spot,
         started_at=span.launched,
         ended_at=span.ended,
         prices=(PricePoint(span.launched, quote),),

@@ -4,20 +4,25 @@ Entry kinds:
   controller  somebody takes over (token, owner)
   decision    event, actions and the state after them; written before the actions are carried out
   launched    a node was asked for and the request is in (its price, and since when it counts)
+  billed      from when to when the pool itself says that the machine was there
   ended       a node is gone, since when, and how that is known
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from burst.cost.decide import Action, Active, Done, Event, Node, State, Stopping
-from burst.records import moment, stamp
+from burst.cost.decide import Active, Done, Node, Slot, State, Stopping
+from burst.cost.events import Action, Event
+from burst.cost.placement import Choice, Place, Refusal
+from burst.records import choice_json, moment, read_choice, stamp
 from burst.storage.journal import Journal
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +31,11 @@ class NodeSpan:
 
     node_id: str
     index: int
-    usd_per_hour: Decimal
-    price_source: str
+    choice: Choice
     launched: datetime
     ended: datetime | None = None
     note: str = ""
+    refused: bool = False  # no machine came of it, and no cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,7 @@ class Intent:
 
     node_id: str
     index: int
+    choice: Choice
     decided: datetime
 
 
@@ -84,13 +90,21 @@ class Book:
             span.launched,
             node_id=span.node_id,
             index=span.index,
-            usd_per_hour=str(span.usd_per_hour),
-            price_source=span.price_source,
+            choice=choice_json(span.choice),
         )
 
-    def ended(self, node_id: str, ended: datetime, note: str, at: datetime) -> None:
-        """Write that a node does not count any more."""
-        self._write("ended", at, node_id=node_id, ended=stamp(ended), note=note)
+    def billed(
+        self, node_id: str, since: datetime | None, until: datetime | None, at: datetime
+    ) -> None:
+        """Write what the pool says of a machine's time."""
+        times = {"since": since and stamp(since), "until": until and stamp(until)}
+        self._write("billed", at, node_id=node_id, **times)
+
+    def ended(
+        self, node_id: str, ended: datetime, note: str, at: datetime, *, refused: bool = False
+    ) -> None:
+        """Write that a node does not count any more, or never did."""
+        self._write("ended", at, node_id=node_id, ended=stamp(ended), note=note, refused=refused)
 
     def _write(self, kind: str, at: datetime, **entry: Any) -> None:  # noqa: ANN401 - JSON
         self._journal.append({"kind": kind, "time": stamp(at), **entry})
@@ -118,7 +132,12 @@ def _fold(history: History, entry: Mapping[str, Any], when: datetime) -> History
             state = read_state(entry["state"])
             stopped = when if isinstance(state, Done) else None
             wanted = tuple(
-                Intent(node_id=action["node_id"], index=action["index"], decided=when)
+                Intent(
+                    node_id=action["node_id"],
+                    index=action["index"],
+                    choice=read_choice(action["choice"]),
+                    decided=when,
+                )
                 for action in entry["actions"]
                 if action["type"] == "Launch"
             )
@@ -128,25 +147,46 @@ def _fold(history: History, entry: Mapping[str, Any], when: datetime) -> History
             span = NodeSpan(
                 node_id=entry["node_id"],
                 index=int(entry["index"]),
-                usd_per_hour=Decimal(entry["usd_per_hour"]),
-                price_source=entry["price_source"],
+                choice=read_choice(entry["choice"]),
                 launched=when,
             )
             left = tuple(i for i in history.intents if i.node_id != span.node_id)
             return replace(history, spans=(*history.spans, span), intents=left)
         case "ended":
             ended = moment(entry["ended"])
-            return replace(history, spans=close(history.spans, entry["node_id"], ended, entry))
+            refused = bool(entry.get("refused"))
+            spans = close(history.spans, entry["node_id"], ended, entry["note"], refused=refused)
+            return replace(history, spans=spans)
+        case "billed":
+            since, until = (entry[k] and moment(entry[k]) for k in ("since", "until"))
+            return replace(history, spans=bill(history.spans, entry["node_id"], since, until))
         case _:
             return history  # of a later version
 
 
+def bill(
+    spans: tuple[NodeSpan, ...], node_id: str, since: datetime | None, until: datetime | None
+) -> tuple[NodeSpan, ...]:
+    """Put the pool's own times for ours; a machine that never was has the same twice."""
+    return tuple(
+        replace(span, launched=since or span.launched, ended=until or span.ended)
+        if span.node_id == node_id
+        else span
+        for span in spans
+    )
+
+
 def close(
-    spans: tuple[NodeSpan, ...], node_id: str, ended: datetime, entry: Mapping[str, Any]
+    spans: tuple[NodeSpan, ...],
+    node_id: str,
+    ended: datetime,
+    note: str,
+    *,
+    refused: bool = False,
 ) -> tuple[NodeSpan, ...]:
     """End a node's span; the first end written counts, and never lies before the launch."""
     return tuple(
-        replace(span, ended=max(ended, span.launched), note=str(entry.get("note", "")))
+        replace(span, ended=max(ended, span.launched), note=note, refused=refused)
         if span.node_id == node_id and span.ended is None
         else span
         for span in spans
@@ -177,7 +217,13 @@ def read_state(raw: Mapping[str, Any]) -> State:
     values = {k: v for k, v in raw.items() if k in kind.__dataclass_fields__}
     if kind is Done:
         return Done(**values)
-    values["nodes"] = tuple(Node(**node) for node in values.get("nodes", ()))
+    values["nodes"] = tuple(_placed(Node, node) for node in values.get("nodes", ()))
+    values["refusals"] = tuple(_placed(Refusal, one) for one in values.get("refusals", ()))
+    values["waiting"] = tuple(Slot(**slot) for slot in values.get("waiting", ()))
     if values.get("stopping"):
         values["stopping"] = Stopping(**values["stopping"])
     return Active(**values)
+
+
+def _placed(kind: Callable[..., T], raw: Mapping[str, Any]) -> T:
+    return kind(**{**raw, "place": Place(**raw["place"])})

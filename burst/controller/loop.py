@@ -9,31 +9,31 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol, assert_never
 
-from burst.controller.book import Book, History, NodeSpan, close
+from burst.controller.book import Book, History, NodeSpan, bill, close
 from burst.controller.observe import Fact, Observer, read_json
-from burst.cost.decide import (
+from burst.cost.decide import Active, Done, Limits, Node, State, decide
+from burst.cost.events import (
     Action,
-    Active,
-    Done,
     Drive,
     End,
     Event,
     Finished,
     Launch,
-    Limits,
+    LaunchRefused,
+    Lead,
     NodeLost,
     Progressed,
     Save,
     SaveAndStop,
     Saved,
     Started,
-    State,
     StopAsked,
+    TakenOver,
     Tick,
-    decide,
 )
-from burst.errors import StorageError, TransientError
-from burst.ports import Clock, NodeRequest, Provisioner
+from burst.cost.placement import Choice
+from burst.errors import LeftoverError, StorageError, TransientError
+from burst.ports import Clock, NodeRequest, NodeView, Provisioner
 from burst.records import (
     ORDER,
     Order,
@@ -51,6 +51,10 @@ from burst.storage.port import ObjectStore
 log = logging.getLogger(__name__)
 
 
+END_AGAIN_S = 60.0  # how long an unheeded request to end a node waits for the next
+END_LIMIT_S = 600.0  # how long the end of a run waits for its nodes to be gone
+
+
 class Watcher(Protocol):
     """Whoever shows the run to a person. Calls come from the loop and must be quick."""
 
@@ -65,6 +69,16 @@ class Watcher(Protocol):
     def tick(self, state: State, spent_usd: Decimal) -> None:
         """Time passed."""
         ...
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A node that was asked to end: since when it does not count, why, and when it was asked."""
+
+    seen: datetime
+    note: str
+    asked_s: float
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +106,12 @@ class Controller:
         self._history = history
         self._tools = tools
         self._store = tools.store
-        self._observer = Observer(run.run_id, tools.store, tools.provisioner)
+        self._observer = Observer(run.run_id, tools.store, tools.provisioner, tools.clock)
         self._spans = history.spans
         self._asked: list[StopAsked] = []
         self._order = 0
-        self._joined: set[str] = set()
+        self._told: dict[str, bytes] = {}  # what each node was told last
+        self._leaving: dict[str, _Leaving] = {}  # nodes that were asked to end and are not gone
         self._began = tools.clock.monotonic()
         self._age_at_start = max(0.0, (tools.clock.now() - moment(run.created)).total_seconds())
         self._renewed = self._began
@@ -111,7 +126,7 @@ class Controller:
         self._asked.append(StopAsked(who=who, now=now, at_s=self._age()))
 
     def run(self) -> Done:
-        """Drive the run to its end."""
+        """Drive the run to its end; LeftoverError if a node of it cannot be ended."""
         state = self._take_over()
         while isinstance(state, Active):
             for event in self._events(state):
@@ -119,7 +134,10 @@ class Controller:
                 if isinstance(state, Done):
                     break
             else:
+                self._steer(state)
+                self._see_off()
                 self._tools.clock.sleep(self._tools.tick_s)
+        self._wait_for_ends()
         return state
 
     def close(self) -> None:
@@ -129,18 +147,15 @@ class Controller:
     # Taking over ----------------------------------------------------------------------------------
 
     def _take_over(self) -> State:
-        """Clear away what an earlier controller left, then start or go on."""
-        now = self._tools.clock.now()
-        self._tools.book.controller(self._tools.lease.token, self._tools.lease.owner_json(), now)
-        self._store.delete([ORDER])
-        step, saved = self._catch_up()
-        self._confirm_found()
-        for span in self._spans:
-            if span.ended is None:
-                self._end_found(span)
-        for found in self._tools.provisioner.sweep(self._run.run_id):
-            log.warning("cleared away: %s", found)
-        state = self._history.state
+        """Go on with what an earlier controller left, or clear it away and start."""
+        tools, state = self._tools, self._history.state
+        now = tools.clock.now()
+        tools.book.controller(tools.lease.token, tools.lease.owner_json(), now)
+        tools.store.delete([ORDER])
+        going_on = tools.provisioner.outlives and isinstance(state, Active) and state.launched > 0
+        step, saved = self._catch_up(going_on=going_on)
+        there = self._found()
+        self._confirm_found(there)
         if isinstance(state, Done):
             state = Active(
                 step=state.step,
@@ -153,19 +168,22 @@ class Controller:
         state = replace(
             state,
             attempt=self._observer.facts.attempt,
-            driving=False,
-            nodes=(),
             step=max(step, state.step),
             saved_step=max(saved, state.saved_step),
         )
+        keep = {node.node_id for node in state.nodes} & there.keys() if going_on else set[str]()
+        self._clear_away(keep)
         if self._last_outcome() == "finished":
             return self._apply(state, Finished(at_s=self._age()))
+        if going_on:
+            return self._apply(state, TakenOver(found=tuple(sorted(keep)), at_s=self._age()))
+        state = replace(state, nodes=(), driving=False, head="")
         return self._apply(state, Started(at_s=self._age()))
 
-    def _catch_up(self) -> tuple[int, int]:
+    def _catch_up(self, *, going_on: bool) -> tuple[int, int]:
         """Show the watcher all facts there are; return the highest step done and saved."""
         highest = {"step": 0, "saved": 0}
-        for fact in self._observer.catch_up():
+        for fact in self._observer.catch_up(going_on=going_on):
             self._tools.watcher.fact(fact)
             if fact["kind"] in highest:
                 highest[fact["kind"]] = max(highest[fact["kind"]], int(fact["step"]))
@@ -178,19 +196,33 @@ class Controller:
         except FileNotFoundError:
             return None
 
-    def _confirm_found(self) -> None:
+    def _found(self) -> Mapping[str, NodeView]:
+        """Return the machines there are; wait for a pool that does not say."""
+        while not self._observer.look():
+            self._renew()
+            self._tools.clock.sleep(self._tools.renew_s)
+        return {
+            name: view
+            for name, view in self._observer.views.items()
+            if view.state in {"asked", "running"}
+        }
+
+    def _confirm_found(self, there: Mapping[str, NodeView]) -> None:
         """Count the machines that came of launches which an earlier controller only decided."""
-        there = {view.node_id for view in self._tools.provisioner.observe(self._run.run_id)}
         for intent in self._history.intents:
             if intent.node_id in there:
-                self._count(intent.node_id, intent.index, intent.decided)
+                self._count(intent.node_id, intent.index, intent.choice, intent.decided)
 
-    def _end_found(self, span: NodeSpan) -> None:
-        """End a node of an earlier controller; it counts until its last sign of life."""
-        status = read_json(self._store, status_key(span.node_id)) or {}
-        last = moment(status["time"]) if "time" in status else span.launched
-        self._tools.provisioner.end(self._run.run_id, span.node_id)
-        self._close(span.node_id, last, "its controller was gone; until its last heartbeat")
+    def _clear_away(self, keep: set[str]) -> None:
+        """End what no decision of ours stands for; its time counts until its last sign of life."""
+        for span in self._spans:
+            if span.ended is None and span.node_id not in keep:
+                status = read_json(self._store, status_key(span.node_id)) or {}
+                last = moment(status["time"]) if "time" in status else span.launched
+                note = "its controller was gone; until its last heartbeat"
+                self._leave(span.node_id, _Leaving(last, note, self._tools.clock.monotonic()))
+        for found in self._tools.provisioner.sweep(self._run.run_id, keep):
+            log.warning("cleared away: %s", found)
 
     # Observing ------------------------------------------------------------------------------------
 
@@ -204,7 +236,6 @@ class Controller:
             else:
                 yield found
         self._renew()
-        self._join(state)
         spent = self._spent()
         self._tools.watcher.tick(state, spent)
         yield Tick(at_s=self._age(), spent_usd=spent)
@@ -228,8 +259,9 @@ class Controller:
         now = self._tools.clock.now()
         total = Decimal(0)
         for span in self._spans:
-            seconds = max(((span.ended or now) - span.launched).total_seconds(), 0.0)
-            total += span.usd_per_hour * Decimal(repr(seconds)) / 3600
+            if not span.refused:
+                seconds = max(((span.ended or now) - span.launched).total_seconds(), 0.0)
+                total += span.choice.usd_per_hour * Decimal(repr(seconds)) / 3600
         return total
 
     # Acting ---------------------------------------------------------------------------------------
@@ -244,17 +276,17 @@ class Controller:
         if after != state:
             self._tools.watcher.decided(after, event, at)
         for action in actions:
-            self._act(action, after, event)
+            self._act(action, event)
         return after
 
-    def _act(self, action: Action, state: State, event: Event) -> None:
+    def _act(self, action: Action, event: Event) -> None:
         match action:
             case Launch():
                 self._launch(action)
             case End(node_id=node_id):
                 self._end(node_id, event)
-            case Drive(driver=driver):
-                self._drive(state, driver)
+            case Lead() | Drive():
+                pass  # part of the state, which `_steer` tells the nodes
             case Save(reason=reason):
                 self._give(Order(number=self._next_order(), kind="save", reason=reason))
             case SaveAndStop(reason=reason):
@@ -263,14 +295,12 @@ class Controller:
                 assert_never(action)
 
     def _launch(self, action: Launch) -> None:
-        if action.index == 0:
-            self._observer.address = None
-            self._desire(action.node_id, {"role": "head", "address": None, "num_cpus": 0})
         request = NodeRequest(
             run_id=self._run.run_id,
             node_id=action.node_id,
             run_uri=self._store.uri,
             index=action.index,
+            choice=action.choice,
             env=self._tools.env,
         )
         asked = self._tools.clock.now()
@@ -279,55 +309,114 @@ class Controller:
         except TransientError as error:  # no machine: it shows as a lost node in the next pass
             log.warning("%s could not be launched: %s", action.node_id, error)
             return
-        self._count(action.node_id, action.index, asked)
+        self._count(action.node_id, action.index, action.choice, asked)
 
-    def _count(self, node_id: str, index: int, since: datetime) -> None:
-        """Write down that a node is paid for from a moment on; the head is the controller's."""
-        span = NodeSpan(
-            node_id=node_id,
-            index=index,
-            usd_per_hour=Decimal(self._run.usd_per_node_hour if index else 0),
-            price_source=self._run.price_source,
-            launched=since,
-        )
+    def _count(self, node_id: str, index: int, choice: Choice, since: datetime) -> None:
+        """Write down that a node is paid for from a moment on; a head apart is the controller's."""
+        if self._run.head_apart and index == 0:
+            choice = replace(choice, usd_per_hour=Decimal(0))
+        span = NodeSpan(node_id=node_id, index=index, choice=choice, launched=since)
         self._tools.book.launched(span)
         self._spans = (*self._spans, span)
 
-    def _join(self, state: Active) -> None:
-        """Tell the nodes that wait for it where Ray's head is."""
-        address = self._observer.address
-        if address is None:
-            return
+    def _steer(self, state: Active) -> None:
+        """Tell every node what it shall be, when that changed."""
         for node in state.nodes:
-            if node.index > 0 and node.node_id not in self._joined:
-                slots = self._run.slots_per_node
-                ray = {"role": "worker", "address": address, "num_cpus": slots}
-                self._desire(node.node_id, ray)
-                self._joined.add(node.node_id)
+            wanted = self._wanted(state, node)
+            if wanted is not None and self._told.get(node.node_id) != encode(wanted):
+                self._store.put(desired_key(node.node_id), encode(wanted))
+                self._told[node.node_id] = encode(wanted)
 
-    def _desire(
-        self, node_id: str, ray: Mapping[str, Any], driver: Mapping[str, Any] | None = None
-    ) -> None:
-        wanted = {"version": 1 if driver is None else 2, "ray": dict(ray), "driver": driver}
-        self._store.put(desired_key(node_id), encode(wanted))
+    def _wanted(self, state: Active, node: Node) -> Mapping[str, Any] | None:
+        """Return a node's part in the present Ray cluster; None while it cannot be said."""
+        if not state.head:
+            return None
+        cluster, run = state.driver, self._run
+        if node.node_id == state.head:
+            slots = 0 if run.head_apart else run.slots_per_node
+            ray = {"role": "head", "address": None, "num_cpus": slots, "cluster": cluster}
+            return {"ray": ray, "driver": self._driver(cluster) if state.driving else None}
+        if self._observer.address is None or self._observer.address[0] != cluster:
+            return None
+        address, slots = self._observer.address[1], run.slots_per_node
+        ray = {"role": "worker", "address": address, "num_cpus": slots, "cluster": cluster}
+        return {"ray": ray, "driver": None}
 
-    def _drive(self, state: State, driver: int) -> None:
-        assert isinstance(state, Active)
-        head = next(node for node in state.nodes if node.index == 0)
-        argv = [*self._tools.driver_argv, "--run-uri", self._store.uri, "--driver", str(driver)]
-        ray = {"role": "head", "address": None, "num_cpus": 0}
-        wanted = {"attempt": driver, "argv": argv, "env": {}, "log": "logs/driver.log"}
-        self._desire(head.node_id, ray, wanted)
+    def _driver(self, number: int) -> Mapping[str, Any]:
+        argv = [*self._tools.driver_argv, "--run-uri", self._store.uri, "--driver", str(number)]
+        return {"attempt": number, "argv": argv, "env": {}}
+
+    # Ending nodes ---------------------------------------------------------------------------------
 
     def _end(self, node_id: str, event: Event) -> None:
+        refused = isinstance(event, LaunchRefused) and event.node_id == node_id
         lost = isinstance(event, NodeLost) and event.node_id == node_id
-        seen = self._tools.clock.now()
-        self._tools.provisioner.end(self._run.run_id, node_id)
-        self._close(node_id, seen, "lost" if lost else "released")
+        note = "lost" if lost else "released"
+        if refused and isinstance(event, LaunchRefused):
+            note = "; ".join(f"{r.place}: {r.reason}" for r in event.refusals)
+        now = self._tools.clock
+        self._leave(node_id, _Leaving(now.now(), note, now.monotonic(), refused=refused))
 
-    def _close(self, node_id: str, ended: datetime, note: str) -> None:
-        self._tools.book.ended(node_id, ended, note, self._tools.clock.now())
-        self._spans = close(self._spans, node_id, ended, {"note": note})
+    def _leave(self, node_id: str, leaving: _Leaving) -> None:
+        """Ask the pool to end a node; if it is not gone at once, `_see_off` looks after it."""
+        leaving.asked_s = self._tools.clock.monotonic()
+        self._leaving[node_id] = leaving
+        try:
+            gone = self._tools.provisioner.end(self._run.run_id, node_id)
+        except (TransientError, LeftoverError) as error:
+            log.warning("%s is not ended yet: %s", node_id, error)
+            return
+        if gone:
+            self._gone(node_id)
+
+    def _gone(self, node_id: str) -> None:
+        leaving = self._leaving.pop(node_id)
+        self._tools.book.ended(
+            node_id,
+            leaving.seen,
+            leaving.note,
+            self._tools.clock.now(),
+            refused=leaving.refused,
+        )
+        self._spans = close(
+            self._spans, node_id, leaving.seen, leaving.note, refused=leaving.refused
+        )
+
+    def _see_off(self) -> None:
+        """Book what is gone by now, ask again for what is not, and take the pool's own times."""
+        views = self._observer.views
+        for node_id, leaving in list(self._leaving.items()):
+            view = views.get(node_id)
+            if view is None or view.state in {"gone", "refused"}:
+                self._gone(node_id)
+            elif self._tools.clock.monotonic() - leaving.asked_s >= END_AGAIN_S:
+                self._leave(node_id, leaving)
+        for span in self._spans:
+            view = views.get(span.node_id)
+            if view is not None and view.since is not None and not span.refused:
+                times = (view.since, view.until or span.ended)
+                if times != (span.launched, span.ended):
+                    self._tools.book.billed(span.node_id, *times, self._tools.clock.now())
+                    self._spans = bill(self._spans, span.node_id, *times)
+
+    def _wait_for_ends(self) -> None:
+        """Wait until every node is gone; LeftoverError with those that are not."""
+        began = self._tools.clock.monotonic()
+        while self._tools.provisioner.outlives or self._leaving:
+            self._observer.look()
+            self._see_off()
+            self._renew()
+            if not self._leaving:
+                return
+            if self._tools.clock.monotonic() - began > END_LIMIT_S:
+                break
+            self._tools.clock.sleep(self._tools.tick_s)
+        if self._leaving:
+            names = ", ".join(self._leaving)
+            raise LeftoverError(
+                f"{names} of {self._run.run_id} cannot be ended and may cost money",
+                hint="burst doctor --reap lists and ends what carries burst's tags",
+            )
 
     def _next_order(self) -> int:
         """Orders are numbered by time, so that a later controller's are newer."""

@@ -7,27 +7,31 @@ the run is.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from burst.cost.decide import (
-    Active,
+from burst.cost.decide import Active, Node
+from burst.cost.events import (
+    AgentUp,
     DriverLost,
     Event,
     Finished,
+    LaunchRefused,
     NodeLost,
     NodeUp,
     NoticeGiven,
     Progressed,
     Saved,
+    SetupFailed,
     StopAsked,
     Stopped,
     UserFailed,
     WorkersStarted,
 )
-from burst.errors import StorageError
-from burst.ports import Provisioner
+from burst.errors import StorageError, TransientError
+from burst.ports import Clock, NodeView, Provisioner
 from burst.records import (
     STOP_REQUEST,
     AttemptRecord,
@@ -42,6 +46,10 @@ from burst.records import (
 from burst.storage.port import Readable
 
 Fact = Mapping[str, Any]
+log = logging.getLogger(__name__)
+
+DOUBT_S = 15.0  # without a heartbeat for so long, a node's pool is asked about it
+SILENT_S = 60.0  # for so long, and it is lost whatever its pool says
 
 
 def read_json(store: Readable, key: str) -> dict[str, Any] | None:
@@ -93,26 +101,50 @@ def _facts(data: bytes, key: str) -> Iterator[Fact]:
             raise StorageError(f"{key} is damaged: {error}") from error
 
 
+@dataclass(slots=True)
+class Pulse:
+    """The heartbeat of a node: its last number, and when it changed by this machine's clock."""
+
+    beat: int = -1
+    at_s: float = 0.0
+
+    def silent_s(self, status: Mapping[str, Any], now_s: float) -> float:
+        """Take a status; return for how long nothing new has come."""
+        beat = int(status.get("beat", -1))
+        if beat != self.beat:
+            self.beat, self.at_s = beat, now_s
+        return now_s - self.at_s if beat >= 0 else 0.0
+
+
 class Observer:
     """What changed since the last look at one run."""
 
-    def __init__(self, run_id: str, store: Readable, provisioner: Provisioner) -> None:
+    def __init__(
+        self, run_id: str, store: Readable, provisioner: Provisioner, clock: Clock
+    ) -> None:
         self.facts = FactReader(store)
-        self.address: str | None = None  # of Ray's head
+        self.address: tuple[int, str] | None = None  # of Ray's head: which driver's, and where
+        self.views: Mapping[str, NodeView] = {}  # as last seen
         self._run_id = run_id
         self._store = store
         self._provisioner = provisioner
+        self._clock = clock
         self._outcomes: set[int] = set()
         self._notices: set[str] = set()
+        self._pulses: dict[str, Pulse] = {}
+        self._doubted: set[str] = set()
         self._stop_seen = False
         self.error_type = "TrainingError"
 
-    def catch_up(self) -> Iterator[Fact]:
-        """Yield all facts there are, once, when a controller takes over; no events."""
+    def catch_up(self, *, going_on: bool) -> Iterator[Fact]:
+        """Yield all facts there are, once, when a controller takes over; no events.
+
+        `going_on`: the newest attempt may still run, so its end is news.
+        """
         for record in self.facts.new_attempts():
             yield {"kind": "attempt", "attempt": record.attempt, "time": record.started}
             yield from self.facts.new_facts()
-        self._outcomes = set(range(1, self.facts.attempt + 1))
+        self._outcomes = set(range(1, self.facts.attempt + (not going_on)))
 
     def events(self, state: Active, at_s: float) -> Iterator[Event | Fact]:
         """Yield what happened, facts of the training included, in an order that makes sense.
@@ -159,35 +191,66 @@ class Observer:
                 self.error_type = outcome.error_type
                 return UserFailed(attempt=outcome.attempt, error=outcome.error, at_s=at_s)
 
+    def look(self) -> bool:
+        """Ask the pool for its nodes; say whether it answered. If not, the last answer stays."""
+        try:
+            found = self._provisioner.observe(self._run_id, self._doubted)
+        except TransientError as error:
+            log.warning("the pool does not say what nodes there are: %s", error)
+            return False
+        self.views = {view.node_id: view for view in found}
+        return True
+
     def _nodes(self, state: Active, at_s: float) -> Iterator[Event]:
-        views = {view.node_id: view for view in self._provisioner.observe(self._run_id)}
+        known = self.look()
         for node in state.nodes:
-            view = views.get(node.node_id)
             status = read_json(self._store, status_key(node.node_id)) or {}
-            if view is None or view.state == "gone" or status.get("ray") == "failed":
-                why = status.get("error") or (view.detail if view else "") or "the machine is gone"
-                yield NodeLost(node_id=node.node_id, why=str(why), at_s=at_s)
-                continue
-            yield from self._status(state, node.node_id, node.index, status, at_s)
+            view = self.views.get(node.node_id)
+            if view is not None and view.state == "refused":
+                yield LaunchRefused(node_id=node.node_id, refusals=view.refusals, at_s=at_s)
+            elif (why := self._loss(node, view, status, known=known)) is not None:
+                yield NodeLost(node_id=node.node_id, why=why, at_s=at_s)
+            else:
+                yield from self._status(state, node, status, at_s)
+
+    def _loss(
+        self, node: Node, view: NodeView | None, status: Mapping[str, Any], *, known: bool
+    ) -> str | None:
+        """Return why a node has to be taken for lost, or None."""
+        name = node.node_id
+        if status.get("ray") in {"failed", "ended"}:
+            return str(status.get("error") or "its agent ended it")
+        if known and (view is None or view.state == "gone"):
+            return (view.detail if view else "") or "the machine is gone"
+        silent_s = self._pulses.setdefault(name, Pulse()).silent_s(status, self._clock.monotonic())
+        (self._doubted.add if silent_s > DOUBT_S else self._doubted.discard)(name)
+        return f"no sign of life for {silent_s:.0f} s" if silent_s > SILENT_S else None
 
     def _status(
-        self, state: Active, node_id: str, index: int, status: Mapping[str, Any], at_s: float
+        self, state: Active, node: Node, status: Mapping[str, Any], at_s: float
     ) -> Iterator[Event]:
-        asked = any(n.node_id == node_id and n.state == "asked" for n in state.nodes)
-        if status.get("ray") == "up" and asked:
-            if index == 0:
-                self.address = str(status["address"])
-            yield NodeUp(node_id=node_id, at_s=at_s)
+        name = node.node_id
+        if status.get("setup_error"):
+            self.error_type = "SetupError"
+            yield SetupFailed(node_id=name, error=str(status["setup_error"]), at_s=at_s)
+            return
+        if node.state == "asked" and status.get("setup") == "done":
+            yield AgentUp(node_id=name, at_s=at_s)
+        if status.get("ray") == "up" and status.get("cluster") == state.driver:
+            if name == state.head:
+                self.address = (state.driver, str(status["address"]))
+            if node.state != "up":
+                yield NodeUp(node_id=name, driver=state.driver, at_s=at_s)
         driver = status.get("driver") or {}
-        if index == 0 and driver.get("state") == "exited" and state.driving:
+        if name == state.head and driver.get("state") == "exited" and state.driving:
             code = driver.get("exit_code")
             number = int(driver["attempt"])
             yield DriverLost(driver=number, why=f"exit code {code}", at_s=at_s)
         notice = status.get("notice")
-        if notice and node_id not in self._notices:
-            self._notices.add(node_id)
+        if notice and name not in self._notices:
+            self._notices.add(name)
             left = float(notice.get("left_s", 0.0))
-            yield NoticeGiven(node_id=node_id, deadline_s=left, at_s=at_s)
+            yield NoticeGiven(node_id=name, deadline_s=left, at_s=at_s)
 
     def _requests(self, at_s: float) -> Iterator[Event]:
         if self._stop_seen:

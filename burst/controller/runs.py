@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
+from burst.cost.placement import Choice
 from burst.errors import ConflictError, SetupError, StorageError, UsageError
 from burst.records import RUN, TASK, RunRecord, read_run, stamp
 from burst.storage.port import ObjectStore
@@ -26,13 +27,12 @@ LETTERS = string.ascii_lowercase + string.digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine that nodes of the local pool share."""
+    """What a run's nodes are: this machine, which they share, or one rented for each."""
 
     cpus: int
     gpus: int
-    machine_type: str
-    usd_per_node_hour: Decimal
-    price_source: str
+    choices: tuple[Choice, ...]  # where they may be, best first
+    shared: bool  # all nodes are this machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,8 @@ def workers_of(task: Task, machine: Machine) -> Range:
     if accelerators is not None:
         most = accelerators.count * task.num_nodes
         return Range(low=most, high=most)
-    most = max(machine.cpus, task.num_nodes) if task.num_nodes == 1 else task.num_nodes
+    alone = machine.shared and task.num_nodes == 1
+    most = max(machine.cpus, 1) if alone else task.num_nodes
     return Range(low=most, high=most)
 
 
@@ -61,6 +62,7 @@ def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> Run
     """Fix everything about a run that may never change while it lives."""
     _check_fits(task, machine)
     burst, workers = task.burst, workers_of(task, machine)
+    slots = -(-workers.high // task.num_nodes)
     accelerators = task.candidates[0].accelerators
     return RunRecord(
         run_id=run_id(task.name, name6),
@@ -80,11 +82,11 @@ def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> Run
         steps=burst.steps,
         seed=burst.seed,
         clip_norm=burst.clip_norm,
-        threads=max(1, machine.cpus // workers.high),
+        threads=max(1, machine.cpus // (workers.high if machine.shared else slots)),
         nodes=task.num_nodes,
         workers_low=workers.low,
         workers_high=workers.high,
-        slots_per_node=-(-workers.high // task.num_nodes),
+        slots_per_node=slots,
         gpus_per_worker=1 if accelerators and burst.train else 0,
         gpus_per_node=accelerators.count if accelerators else 0,
         every_s=burst.checkpoint.every_s,
@@ -94,10 +96,8 @@ def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> Run
         max_failures=burst.max_failures,
         budget_usd=None if burst.budget_usd is None else str(Decimal(str(burst.budget_usd))),
         deadline_s=burst.deadline_s,
-        pool="local",
-        machine_type=machine.machine_type,
-        usd_per_node_hour=str(machine.usd_per_node_hour),
-        price_source=machine.price_source,
+        choices=machine.choices,
+        head_apart=machine.shared,
         env_names=tuple(task.envs),
         secret_names=tuple(task.secrets),
     )
@@ -105,6 +105,8 @@ def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> Run
 
 def _check_fits(task: Task, machine: Machine) -> None:
     """Refuse what the local pool cannot do, before anything is touched."""
+    if not machine.shared:
+        return
     if task.mounts:
         raise SetupError(
             f"file_mounts ({task.mounts[0].target}, ...) would overwrite this machine's own paths",

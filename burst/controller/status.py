@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from burst.controller.account import Progress, legs
+from burst.controller.account import Progress, failed_launches, legs
 from burst.controller.book import History, NodeSpan, read_history
 from burst.controller.observe import FactReader
 from burst.controller.runs import Run
 from burst.cost.bill import Bill
 from burst.cost.decide import Active
 from burst.cost.ledger import spent
+from burst.cost.placement import Place
 from burst.cost.report import RunCost, summarise
 from burst.ports import Clock
 from burst.records import WorkerRecord, moment
@@ -29,7 +30,9 @@ class NodeStatus:
 
     node_id: str
     index: int
-    state: str  # asked, up, ended
+    state: str  # asked, ready, up, ended, refused
+    head: bool
+    place: Place
     launched: datetime
     ended: datetime | None
     usd_per_hour: Decimal
@@ -121,13 +124,16 @@ def _until(history: History, clock: Clock, *, live: bool) -> datetime:
 
 def _node(span: NodeSpan, state: object) -> NodeStatus:
     known = {n.node_id: n.state for n in state.nodes} if isinstance(state, Active) else {}
+    word = "refused" if span.refused else "ended" if span.ended else ""
     return NodeStatus(
         node_id=span.node_id,
         index=span.index,
-        state="ended" if span.ended else known.get(span.node_id, "asked"),
+        state=word or known.get(span.node_id, "leaving"),
+        head=isinstance(state, Active) and state.head == span.node_id,
+        place=span.choice.place,
         launched=span.launched,
         ended=span.ended,
-        usd_per_hour=span.usd_per_hour,
+        usd_per_hour=span.choice.usd_per_hour,
     )
 
 
@@ -137,6 +143,6 @@ def cost_of(run: Run, clock: Clock, alive: Alive) -> RunCost:
     progress, _ = read_progress(run)
     owner = current_owner(run.store)
     live = owner is not None and alive(owner) is not False
-    bill = Bill(legs=legs(history.spans, run.record))
+    bill = Bill(legs=legs(history.spans, run.record), failed=failed_launches(history.spans))
     until = _until(history, clock, live=live)
     return summarise(run.record.run_id, bill, progress.timeline, until)

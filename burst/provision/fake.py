@@ -1,57 +1,220 @@
-"""A pool whose machines are entries in a dict: for tests, and for policies without machines."""
+"""A cloud in memory, with the faults of real ones: for tests, and for policies without machines.
+
+`FakeCloud` is the truth about its machines, whoever asks; `FakeProvisioner` is one controller's
+view of it. Nodes need no agent here: what the controller wants of them is true at once.
+"""
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from burst.cost.events import Refused
 from burst.errors import TransientError
-from burst.ports import NodeRequest, NodeView
-from burst.records import encode, status_key
-from burst.storage.port import Writable
+from burst.ports import Clock, NodeRequest, NodeView
+from burst.records import desired_key, encode, stamp, status_key
+from burst.storage.port import ObjectStore
+
+
+@dataclass(slots=True)
+class Faults:
+    """How often a call goes wrong, from 0 to 1, and how late things show."""
+
+    throttled: float = 0.0  # any call: "try again later", nothing done
+    unheard: float = 0.0  # a create or an end that worked, and whose answer was lost
+    wrong: float = 0.0  # a list that leaves a machine out
+    late_s: float = 0.0  # from a machine's making until lists show it
+    lingers_s: float = 0.0  # from the call to end a machine until it is gone
+
+
+@dataclass(slots=True)
+class Machine:
+    """A machine that was made."""
+
+    request: NodeRequest
+    born: datetime
+    born_s: float
+    ending_s: float | None = None  # when it is gone, by the clock's `monotonic`
+    ended: datetime | None = None
+
+
+@dataclass(slots=True)
+class FakeCloud:
+    """Makes machines until there is no stock; idempotent by run and node."""
+
+    clock: Clock
+    stock: Callable[[NodeRequest], bool] = lambda _: True
+    faults: Faults = field(default_factory=Faults)
+    chance: random.Random = field(default_factory=random.Random)
+    machines: dict[str, Machine] = field(default_factory=dict)  # by token; ever made
+    calls: int = 0
+
+    def create(self, request: NodeRequest) -> bool:
+        """Make a machine; return whether there was stock. TransientError: perhaps not made."""
+        self._throttle()
+        token = f"{request.run_id}/{request.node_id}"
+        if token not in self.machines:
+            if not self.stock(request):
+                return False
+            now = self.clock
+            made = Machine(request=request, born=now.now(), born_s=now.monotonic())
+            self.machines[token] = made
+        self._lose_answer()
+        return True
+
+    def alive(self, run_id: str | None = None) -> dict[str, Machine]:
+        """Return the machines that are there and cost money: the truth."""
+        for machine in self.machines.values():
+            self._settle(machine)
+        return {
+            token: machine
+            for token, machine in self.machines.items()
+            if machine.ended is None and run_id in {None, machine.request.run_id}
+        }
+
+    def list(self, run_id: str) -> dict[str, Machine]:
+        """Return what the cloud says is there, which may be late or wrong."""
+        self._throttle()
+        old = self.clock.monotonic() - self.faults.late_s
+        return {
+            token: machine
+            for token, machine in self.alive(run_id).items()
+            if machine.born_s <= old and self.chance.random() >= self.faults.wrong
+        }
+
+    def end(self, token: str) -> None:
+        """Ask for a machine's end. TransientError: perhaps not heard."""
+        self._throttle()
+        machine = self.machines.get(token)
+        if machine is not None and machine.ending_s is None:
+            machine.ending_s = self.clock.monotonic() + self.faults.lingers_s
+            self._settle(machine)
+        self._lose_answer()
+
+    def lose(self, token: str) -> None:
+        """Take a machine away without a word, if it is there."""
+        machine = self.machines.get(token)
+        if machine is not None:
+            machine.ending_s = machine.ending_s or self.clock.monotonic()
+            machine.ended = machine.ended or self.clock.now()
+
+    def _settle(self, machine: Machine) -> None:
+        due = machine.ending_s is not None and self.clock.monotonic() >= machine.ending_s
+        if machine.ended is None and due:
+            machine.ended = self.clock.now()
+
+    def _throttle(self) -> None:
+        self.calls += 1
+        if self.chance.random() < self.faults.throttled:
+            raise TransientError("RequestLimitExceeded")
+
+    def _lose_answer(self) -> None:
+        if self.chance.random() < self.faults.unheard:
+            raise TransientError("the connection was closed before the answer came")
 
 
 class FakeProvisioner:
-    """See burst.ports.Provisioner. A launched node is up at once and says so in the run's store.
+    """See burst.ports.Provisioner. A made node is ready at once and says so in the run's store."""
 
-    `outages` makes that many of the next launches fail with a TransientError, before anything is
-    made; `lose` takes a node away, as a cloud would.
-    """
+    GRACE_S = 30.0  # a machine just asked for is not missing because a list does not show it
+    BELIEVED = 2  # lists in a row that leave a node out until it is taken for gone
 
-    def __init__(self, store: Writable, *, outages: int = 0) -> None:
-        self.outages = outages
-        self.alive: dict[str, NodeRequest] = {}
-        self.ever: list[str] = []  # every node made, in order
-        self._gone: set[str] = set()
+    def __init__(self, cloud: FakeCloud, store: ObjectStore, *, outlives: bool = False) -> None:
+        self.outlives = outlives
+        self._cloud = cloud
         self._store = store
+        self._asked: dict[str, tuple[NodeRequest, float]] = {}  # when, by the monotonic clock
+        self._unmade: dict[str, NodeRequest] = {}  # asked for, and no answer came yet
+        self._refused: dict[str, NodeRequest] = {}
+        self._missing: dict[str, int] = {}
+        self._seen: dict[str, Machine] = {}
+        self._beat = 0
 
     def launch(self, request: NodeRequest) -> None:
-        if request.node_id in self.alive or request.node_id in self._gone:
+        self._asked[request.node_id] = (request, self._cloud.clock.monotonic())
+        self._unmade[request.node_id] = request
+        self._make(request)
+
+    def _make(self, request: NodeRequest) -> None:
+        """Ask with the same token until there is an answer: never two machines."""
+        try:
+            made = self._cloud.create(request)
+        except TransientError:
             return
-        if self.outages:
-            self.outages -= 1
-            raise TransientError(f"no machine for {request.node_id} at the moment")
-        self.alive[request.node_id] = request
-        self.ever.append(request.node_id)
-        status = {"ray": "up", "address": "127.0.0.2:6379", "time": "2026-01-01T00:00:00Z"}
-        self._store.put(status_key(request.node_id), encode(status))
+        del self._unmade[request.node_id]
+        if not made:
+            self._refused[request.node_id] = request
 
-    def observe(self, run_id: str) -> tuple[NodeView, ...]:
-        found = [(name, "running") for name, r in self.alive.items() if r.run_id == run_id]
-        found += [(name, "gone") for name in self._gone]
-        return tuple(
-            NodeView(node_id=name, state="running" if state == "running" else "gone")
-            for name, state in sorted(found)
-        )
+    def observe(self, run_id: str, doubted: Collection[str] = ()) -> tuple[NodeView, ...]:
+        del doubted
+        for request in list(self._unmade.values()):
+            self._make(request)
+        there = {m.request.node_id: m for m in self._cloud.list(run_id).values()}
+        self._seen |= there
+        names = sorted({*self._asked, *self._seen})
+        return tuple(self._view(name, there) for name in names)
 
-    def end(self, run_id: str, node_id: str) -> None:
-        del run_id
-        if self.alive.pop(node_id, None) is not None:
-            self._gone.add(node_id)
+    def _view(self, name: str, there: dict[str, Machine]) -> NodeView:
+        machine = self._seen.get(name)
+        since, until = (machine.born, machine.ended) if machine else (None, None)
+        if name in self._refused:
+            place = self._refused[name].choice.place
+            refused = Refused(place=place, reason="capacity", detail="out of stock")
+            return NodeView(node_id=name, state="refused", refusals=(refused,))
+        if name in there:
+            self._missing[name] = 0
+            self._serve(name)
+            return NodeView(node_id=name, state="running", since=since)
+        self._missing[name] = self._missing.get(name, 0) + 1
+        _, asked_s = self._asked.get(name, (None, float("-inf")))
+        young = self._cloud.clock.monotonic() - asked_s < self.GRACE_S and machine is None
+        if young or name in self._unmade:
+            return NodeView(node_id=name, state="asked")
+        if machine is not None and machine.ended is None and self._missing[name] < self.BELIEVED:
+            return NodeView(node_id=name, state="running", since=since)
+        return NodeView(node_id=name, state="gone", since=since, until=until)
 
-    def sweep(self, run_id: str) -> tuple[str, ...]:
-        found = tuple(name for name, r in self.alive.items() if r.run_id == run_id)
-        for name in found:
-            self.end(run_id, name)
-        return found
+    def _serve(self, name: str) -> None:
+        """Be the node's agent: what is wanted is so."""
+        try:
+            wanted = json.loads(self._store.get(desired_key(name)))
+        except FileNotFoundError:
+            wanted = {"ray": None}
+        ray = wanted["ray"] or {}
+        self._beat += 1
+        status = {
+            "setup": "done",
+            "ray": "up" if ray else "waiting",
+            "cluster": ray.get("cluster", 0),
+            "address": "127.0.0.2:6379",
+            "beat": self._beat,
+            "time": stamp(self._cloud.clock.now()),
+        }
+        self._store.put(status_key(name), encode(status))
 
-    def lose(self, node_id: str) -> None:
-        """Take a machine away without a word."""
-        self.end("", node_id)
+    def end(self, run_id: str, node_id: str) -> bool:
+        self._unmade.pop(node_id, None)
+        token = f"{run_id}/{node_id}"
+        self._cloud.end(token)
+        return token not in self._cloud.alive(run_id)
+
+    def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
+        found = []
+        for token, machine in self._cloud.alive(run_id).items():
+            if machine.request.node_id not in but:
+                found.append(token)
+                self._end_surely(token)
+        return tuple(found)
+
+    def _end_surely(self, token: str) -> None:
+        """Ask for a machine's end until the answer is heard."""
+        while True:
+            try:
+                self._cloud.end(token)
+            except TransientError:
+                self._cloud.clock.sleep(1.0)
+            else:
+                return

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -25,6 +25,7 @@ from burst.processes import Mark, alive, find, kill_all, start_time
 from burst.task_specs.model import Accelerators
 
 END_WAIT_S = 8.0
+LEASE_TTL_S = 20.0  # without a renewal for so long, a node takes its controller for gone
 GIB = 1024**3
 
 
@@ -82,6 +83,8 @@ def _gpus() -> Accelerators | None:
 class LocalProvisioner:
     """See burst.ports.Provisioner. Node records lie under `<home>/nodes/<run>/`."""
 
+    outlives = False
+
     def __init__(self, home: Path) -> None:
         self._home = home
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -108,7 +111,8 @@ class LocalProvisioner:
         argv = [sys.executable, "-m", "burst.agent", "--run-uri", request.run_uri]
         argv += ["--run-id", request.run_id, "--node-id", request.node_id]
         argv += ["--ip", address_of(request.run_id, request.node_id), "--scratch", str(scratch)]
-        argv += ["--lease-ttl", str(request.lease_ttl_s), "--watch-fd", str(theirs)]
+        argv += ["--index", str(request.index)]
+        argv += ["--lease-ttl", str(LEASE_TTL_S), "--watch-fd", str(theirs)]
         marks = {
             "BURST_RUN_ID": request.run_id,
             "BURST_NODE_ID": request.node_id,
@@ -133,7 +137,8 @@ class LocalProvisioner:
         self._pipes[request.node_id] = ours
         return child
 
-    def observe(self, run_id: str) -> tuple[NodeView, ...]:
+    def observe(self, run_id: str, doubted: Collection[str] = ()) -> tuple[NodeView, ...]:
+        del doubted  # it is always looked at anew
         return tuple(self._view(record) for record in sorted(self._records(run_id)))
 
     def _view(self, record: Path) -> NodeView:
@@ -145,11 +150,10 @@ class LocalProvisioner:
         return NodeView(
             node_id=node_id,
             state="running" if lives else "gone",
-            ip=known.get("ip"),
             detail="" if code is None else _ending(code),
         )
 
-    def end(self, run_id: str, node_id: str) -> None:
+    def end(self, run_id: str, node_id: str) -> bool:
         record = self._record(run_id, node_id)
         known = _read(record)
         if _lives(known):
@@ -165,6 +169,7 @@ class LocalProvisioner:
         shutil.rmtree(self._scratch(run_id) / node_id, ignore_errors=True)
         record.unlink(missing_ok=True)
         self._tidy(run_id)
+        return True
 
     def _wait(self, node_id: str, known: Mapping[str, Any]) -> None:
         child = self._children.get(node_id)
@@ -184,7 +189,8 @@ class LocalProvisioner:
         if pipe is not None:
             os.close(pipe)
 
-    def sweep(self, run_id: str) -> tuple[str, ...]:
+    def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
+        assert not but, "nodes of this pool do not outlive their controller"
         found = []
         for record in self._records(run_id):
             found += [f"{record.stem}: {p}" for p in find(self._mark(run_id, record.stem))]

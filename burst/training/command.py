@@ -33,7 +33,7 @@ from burst.records import RUN, read_run, stamp
 from burst.storage.open import open_store
 from burst.training.context import PeerLostError, RunContext, Stopped
 from burst.training.facts import FactSender
-from burst.training.worker import claim_attempt, conclude, enter_environment
+from burst.training.worker import claim_attempt, conclude, enter_environment, workdir
 
 log = logging.getLogger(__name__)
 TICK_S = 1.0
@@ -89,15 +89,13 @@ class Command:
         self._last: Snapshot | None = None
 
     def run(self) -> None:
-        """Put the folder back, run setup and command, commit the folder; raise if it fails."""
+        """Put the folder back, run the command, commit the folder; raise if it fails."""
         enter_environment(self._run)
         self._keeper = self._keeps_folder()
         if self._folder is not None and self._keeper:
             self._last = put_back(self._context.store, self._folder, node=self._rank, log=log)
         kind = "resumed" if self._last else "started"
         self._tell(kind, step=self._generation, world=self._world)
-        if self._run.setup:
-            self._setup(self._run.setup)
         self._counted = datetime.now(UTC)
         child = self._start()
         try:
@@ -115,7 +113,7 @@ class Command:
     def _checkpoint_folder(self) -> Path | None:
         if self._run.checkpoint_dir is None:
             return None
-        folder = Path(self._run.workdir, self._run.checkpoint_dir).expanduser()
+        folder = Path(workdir(self._run), self._run.checkpoint_dir).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -127,16 +125,6 @@ class Command:
             dist.all_gather_object(hosts, socket.gethostname())
         return hosts.index(socket.gethostname()) == self._rank
 
-    def _setup(self, text: str) -> None:
-        """Run setup once per node of this run."""
-        done = Path(self._context.staging, "setup-done")
-        if done.exists():
-            return
-        result = subprocess.run(["bash", "-c", text], cwd=self._run.workdir, check=False)
-        if result.returncode:
-            raise TrainingError(f"setup ended with exit code {result.returncode}")
-        done.touch()
-
     def _start(self) -> subprocess.Popen[bytes]:
         assert self._run.run is not None
         address, port, ips = self._meeting_point()
@@ -147,7 +135,7 @@ class Command:
         with self._log.open("wb") as out:
             return subprocess.Popen(
                 argv,
-                cwd=self._run.workdir,
+                cwd=workdir(self._run),
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -202,9 +202,15 @@ def process_start_time() -> float:
 def enter_environment(run: RunRecord) -> None:
     """Give this process the task's variables, working folder and import path."""
     os.environ.update(json.loads(os.environ.get(USER_ENV, "{}")))
-    os.chdir(run.workdir)
-    if run.workdir not in sys.path:
-        sys.path.insert(0, run.workdir)
+    folder = workdir(run)
+    os.chdir(folder)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def workdir(run: RunRecord) -> str:
+    """Return where the user's code lies on this node: where its agent put it, or as written."""
+    return os.environ.get("BURST_WORKDIR", run.workdir)
 
 
 def _find(run: RunRecord) -> Callable[..., Any]:
@@ -219,7 +225,7 @@ def _find(run: RunRecord) -> Callable[..., Any]:
 
 
 def _load_file(run: RunRecord, where: str) -> ModuleType:
-    path = Path(run.workdir, where)
+    path = Path(workdir(run), where)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise SetupError(f"burst.train: there is no file {path}")

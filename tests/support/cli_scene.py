@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from burst.controller.runs import Machine, Run, Runs
-from burst.records import AttemptRecord, WorkerRecord, attempt_key, chunk_key, encode, stamp
+from burst.cost.placement import Choice, Place
+from burst.records import (
+    AttemptRecord,
+    WorkerRecord,
+    attempt_key,
+    choice_json,
+    chunk_key,
+    encode,
+    stamp,
+)
 from burst.storage.journal import Journal
 from burst.storage.lease import Lease, Owner
 from burst.storage.memory import MemoryStore
@@ -71,10 +80,14 @@ class Scene:
         return Machine(
             cpus=2,
             gpus=0,
-            machine_type="box",
-            usd_per_node_hour=Decimal(usd_per_hour),
-            price_source="test",
+            choices=(self.choice(usd_per_hour),),
+            shared=True,
         )
+
+    def choice(self, usd_per_hour: str) -> Choice:
+        place = Place(pool="local", machine_type="box", owned=True)
+        price = Decimal(usd_per_hour)
+        return Choice(place=place, usd_per_hour=price, price_source="test")
 
     def make(self, name: str = "toy", usd_per_hour: str = "3.60") -> Run:
         text = f"name: {name}\nburst: {{train: train.py:main, workers: 1, steps: 8}}\n"
@@ -101,14 +114,15 @@ class Scene:
 
     def train(self, run: Run, *, loss: float | str = 0.5) -> None:
         """Write a minute: 10 s of starting, 4 steps of 10 s, 5 s of saving, 5 s of nothing."""
-        head = {"node_id": "n001", "index": 0, "state": "up", "since_s": 5.0}
-        node = {"node_id": "n002", "index": 1, "state": "up", "since_s": 6.0}
+        place = choice_json(self.choice("3.60"))["place"]
+        head = {"node_id": "n001", "index": 0, "state": "up", "since_s": 5.0, "place": place}
+        node = {"node_id": "n002", "index": 1, "state": "up", "since_s": 6.0, "place": place}
         self.write(run, "controller", 0, token=1, owner={})
         for index, name in enumerate(("n001", "n002")):
-            usd = "3.60" if index else "0"
-            price = {"usd_per_hour": usd, "price_source": "test"}
-            self.write(run, "launched", 0, node_id=name, index=index, **price)
-        self.decide(run, 8, {"type": "Active", "driving": True, "nodes": [head, node]})
+            choice = choice_json(self.choice("3.60" if index else "0"))
+            self.write(run, "launched", 0, node_id=name, index=index, choice=choice)
+        nodes = [head, node]
+        self.decide(run, 8, {"type": "Active", "driving": True, "head": "n001", "nodes": nodes})
         worker = WorkerRecord(rank=0, node_id="n002", host="box", pid=99, start_time=1.0)
         record = AttemptRecord(
             attempt=1, world_size=1, started=stamp(at(10)), driver=1, workers=(worker,)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from burst.cost.placement import Choice, Place
 from burst.records import RunRecord
+
+CHOICE = Choice(
+    place=Place(pool="local", machine_type="box", owned=True),
+    usd_per_hour=Decimal("3.60"),
+    price_source="test",
+)
 
 RUN = RunRecord(
     run_id="r-abcdef",
@@ -36,8 +45,6 @@ RUN = RunRecord(
     max_failures=0,
     budget_usd=None,
     deadline_s=None,
-    pool="local",
-    machine_type="box",
-    usd_per_node_hour="3.60",
-    price_source="test",
+    choices=(CHOICE,),
+    head_apart=True,
 )

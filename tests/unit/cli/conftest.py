@@ -10,6 +10,7 @@ from burst import wiring
 from burst.cli import main
 from burst.cost.offers import Offer
 from burst.cost.quotes import UNROUNDED, Quote
+from burst.provision.local import LocalMachine
 from burst.task_specs.model import Task
 from cli_scene import BEGIN, Call, Said, Scene
 
@@ -21,7 +22,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BURST_HOME", str(folder))
     monkeypatch.delenv("BURST_TRACEBACK", raising=False)
     monkeypatch.setattr(wiring, "offers", lambda task: (offer(task),))
-    monkeypatch.setattr(wiring, "machine", Scene(folder).machine)
+    machine = LocalMachine(
+        cpus=2,
+        memory_gb=8.0,
+        accelerators=None,
+        usd_per_node_hour=Decimal("3.60"),
+        price_source="test",
+    )
+    monkeypatch.setattr(wiring, "this_machine", lambda: machine)
     return folder
 
 

@@ -8,37 +8,43 @@ import pytest
 
 from burst.cli import words
 from burst.controller.account import Progress
-from burst.cost.decide import (
-    Active,
-    Done,
+from burst.cost.decide import Active, Done, Node, Slot, State, Stopping
+from burst.cost.events import (
+    AgentUp,
     DriverLost,
     Event,
     Finished,
-    Node,
+    LaunchRefused,
     NodeLost,
     NodeUp,
     NoticeGiven,
     Progressed,
+    Refused,
     Saved,
+    SetupFailed,
     Started,
-    State,
     StopAsked,
     Stopped,
-    Stopping,
+    TakenOver,
     Tick,
     UserFailed,
     WorkersStarted,
 )
+from burst.cost.placement import Place
 from burst.records import stamp
 from cli_scene import BEGIN, at
+
+HERE = Place(pool="local", machine_type="box", owned=True)
+AWS = Place(pool="aws", region="us-east-1", zone="us-east-1a", machine_type="m6i.large", spot=True)
+EAST = Place(pool="aws", region="us-east-1", zone="us-east-1b", machine_type="m6i.large", spot=True)
 
 
 def active(*states: str, driving: bool = True, since_s: float = 1.0, first: int = 1) -> Active:
     nodes = tuple(
-        Node(node_id=f"n{n + first:03d}", index=n, state=state, since_s=since_s)  # type: ignore[arg-type]  # a literal in every caller
+        Node(node_id=f"n{n + first:03d}", index=n, state=state, since_s=since_s, place=HERE)  # type: ignore[arg-type]  # a literal in every caller
         for n, state in enumerate(states)
     )
-    return Active(nodes=nodes, driving=driving)
+    return Active(nodes=nodes, driving=driving, attempt=1)
 
 
 UP = active("up", "up", "up")
@@ -47,22 +53,28 @@ STOPPING = Active(stopping=Stopping(reason="budget", detail="spending reached $1
 REPLACED = Active(
     driving=True,
     nodes=(
-        Node(node_id="n001", index=0, state="up", since_s=1.0),
-        Node(node_id="n003", index=1, state="asked", since_s=9.0),
+        Node(node_id="n001", index=0, state="up", since_s=1.0, place=HERE),
+        Node(node_id="n003", index=1, state="asked", since_s=9.0, place=HERE),
     ),
 )
 LOST = NodeLost(node_id="n002", why="Traceback\n  OSError: gone\n", at_s=9.0)
 CHANGES: list[tuple[State, Event, tuple[str, str] | None]] = [
     (active("asked", "asked"), Started(at_s=0), ("launching", "1 node and the head")),
     (active("asked", "asked", "asked"), Started(at_s=0), ("launching", "2 nodes and the head")),
-    (UP, NodeUp(node_id="n003", at_s=9), ("ready", "2 nodes; starting the workers")),
-    (active("up", "asked"), NodeUp(node_id="n001", at_s=9), None),
-    (active("up", "up", driving=False), NodeUp(node_id="n001", at_s=9), None),
+    (UP, NodeUp(node_id="n003", driver=1, at_s=9), ("ready", "2 nodes; starting the workers")),
+    (active("up", "asked"), NodeUp(node_id="n001", driver=1, at_s=9), None),
+    (active("up", "up", driving=False), NodeUp(node_id="n001", driver=1, at_s=9), None),
     (REPLACED, LOST, ("lost", "n002 (OSError: gone); n003 takes its place")),
     (
         active("asked", "asked", driving=False, since_s=9.0, first=4),
         NodeLost(node_id="n001", why="the machine is gone", at_s=9.0),
-        ("lost", "n001 (the machine is gone); starting over from the last checkpoint"),
+        (
+            "lost",
+            (
+                "n001 (the machine is gone); n005 takes its place; "
+                "starting over from the last checkpoint"
+            ),
+        ),
     ),
     (
         UP,
@@ -98,6 +110,32 @@ CHANGES: list[tuple[State, Event, tuple[str, str] | None]] = [
         NoticeGiven(node_id="n002", deadline_s=119.6, at_s=9),
         ("notice", "n002 leaves in 120 s; saving"),
     ),
+    (UP, AgentUp(node_id="n002", at_s=9), None),
+    (UP, TakenOver(found=("n001",), at_s=9), ("taken over", "3 nodes; from step 0")),
+    (
+        UP,
+        SetupFailed(node_id="n002", error="exit code 1; its last lines:\nno pip", at_s=9),
+        ("failed", "set-up on n002: no pip; another tries"),
+    ),
+    (
+        Active(
+            nodes=(Node(node_id="n002", index=0, state="asked", since_s=9.0, place=EAST),),
+            refusal=f"{AWS}: capacity",
+        ),
+        LaunchRefused(node_id="n001", refusals=(Refused(place=AWS, reason="capacity"),), at_s=9.0),
+        (
+            "refused",
+            (
+                "n001 by aws/us-east-1a m6i.large spot: capacity; "
+                "asking aws/us-east-1b m6i.large spot for n002"
+            ),
+        ),
+    ),
+    (
+        Active(waiting=(Slot(index=0, until_s=309.0),), refusal=f"{AWS}: capacity"),
+        LaunchRefused(node_id="n001", refusals=(Refused(place=AWS, reason="capacity"),), at_s=9.0),
+        ("refused", "n001 by aws/us-east-1a m6i.large spot: capacity; asking again in 5 min 0 s"),
+    ),
     (STOPPING, TICK, ("stopping", "spending reached $1; saving first")),
     (UP, TICK, None),
 ]
@@ -117,8 +155,8 @@ def test_every_kind_of_event_is_above() -> None:
 def test_a_node_lost_before_training_began_is_replaced_and_nothing_starts_over() -> None:
     state = Active(
         nodes=(
-            Node(node_id="n001", index=0, state="up", since_s=1.0),
-            Node(node_id="n003", index=1, state="asked", since_s=9.0),
+            Node(node_id="n001", index=0, state="up", since_s=1.0, place=HERE),
+            Node(node_id="n003", index=1, state="asked", since_s=9.0, place=HERE),
         )
     )
     said = words.change(state, NodeLost(node_id="n002", why="gone", at_s=9.0))

@@ -51,7 +51,8 @@ def test_a_run_is_launching_until_a_step_is_done(scene: Scene, run: Run) -> None
     scene.hold(run)
     scene.write(run, "controller", 0, token=1, owner={})
     node = {"node_id": "n001", "index": 0, "state": "asked", "since_s": 0.0}
-    scene.decide(run, 0, {"type": "Active", "nodes": [node]})
+    placed = {**node, "place": {"pool": "local", "machine_type": "box", "owned": True}}
+    scene.decide(run, 0, {"type": "Active", "nodes": [placed]})
     assert status(scene, run).state == "launching"
 
 

@@ -16,7 +16,7 @@ from burst.controller.book import Book, read_history
 from burst.controller.loop import Controller, Tools
 from burst.cost.decide import Done, Limits
 from burst.errors import OwnedError
-from burst.provision.fake import FakeProvisioner
+from burst.provision.fake import FakeCloud, FakeProvisioner, Faults
 from burst.records import (
     ORDER,
     AttemptRecord,
@@ -32,11 +32,11 @@ from burst.records import (
 from burst.storage.journal import Journal
 from burst.storage.lease import Lease, Owner
 from burst.storage.memory import MemoryStore
-from some_run import RUN
+from some_run import CHOICE, RUN
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = Owner(host="here", pid=1, started_at="0", name="test")
-LIMITS = Limits(nodes=2, least_nodes=1)
+LIMITS = Limits(nodes=2, least_nodes=1, choices=(CHOICE,), head_apart=True)
 
 
 class Quiet:
@@ -52,7 +52,8 @@ class World:
 
     def __init__(self, steps: int = 10) -> None:
         self.store = MemoryStore()
-        self.pool = FakeProvisioner(self.store)
+        self.cloud = FakeCloud(self)
+        self.outlives = False
         self.steps = steps
         self.step = 0
         self.saved = 0
@@ -82,21 +83,30 @@ class World:
 
     def work(self) -> None:
         """Let the workers of a live driver do a step."""
-        head = next((n for n, r in self.pool.alive.items() if r.index == 0), None)
-        if head is None:
+        driven = [(n, d) for n in self.nodes() if (d := self._wanted(n).get("driver"))]
+        if not driven:
             return
-        wanted = self._wanted(head)
-        driver = wanted.get("driver")
-        if not driver:
-            return
+        head, driver = max(driven, key=lambda pair: pair[1]["attempt"])
         if (head, driver["attempt"]) not in self.drivers:
             self.drivers.add((head, driver["attempt"]))
             self.begin(driver["attempt"])
             return
         self.do_step()
 
-    def _wanted(self, head: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.store.get(desired_key(head)))
+    def nodes(self) -> list[str]:
+        return [machine.request.node_id for machine in self.cloud.alive().values()]
+
+    def ever(self) -> list[str]:
+        return [machine.request.node_id for machine in self.cloud.machines.values()]
+
+    def lose(self, node_id: str) -> None:
+        self.cloud.lose(f"r-abcdef/{node_id}")
+
+    def _wanted(self, node_id: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.store.get(desired_key(node_id)))
+        except FileNotFoundError:
+            return {}
         return found
 
     def begin(self, driver: int) -> None:
@@ -105,7 +115,7 @@ class World:
         self.step = self.saved
         workers = tuple(
             WorkerRecord(rank=n, node_id=node, host="h", pid=n, start_time=0.0)
-            for n, node in enumerate(self.pool.alive)
+            for n, node in enumerate(self.nodes())
         )
         record = AttemptRecord(
             attempt=self.attempt,
@@ -157,7 +167,7 @@ class World:
             error_type="TrainingError" if error else "",
         )
         self.store.put(outcome_key(self.attempt), outcome.encode())
-        self.drivers = {(head, n) for head, n in self.drivers if head not in self.pool.alive}
+        self.drivers = {(head, n) for head, n in self.drivers if head not in self.nodes()}
 
     def tell(self, fact: dict[str, Any]) -> None:
         self.chunk += 1
@@ -176,7 +186,7 @@ class World:
         journal = Journal(place)
         tools = Tools(
             store=place,
-            provisioner=self.pool,
+            provisioner=FakeProvisioner(self.cloud, self.store, outlives=self.outlives),
             clock=self,
             book=Book(journal),
             lease=lease,
@@ -191,9 +201,9 @@ class World:
 def world() -> Iterator[World]:
     made = World()
     yield made
-    assert not made.pool.alive, "nodes left over"
+    assert not made.nodes(), "nodes left over"
     spans = read_history(Journal(made.store)).spans
-    assert sorted(s.node_id for s in spans) == sorted(made.pool.ever), "launched but not written"
+    assert sorted(s.node_id for s in spans) == sorted(made.ever()), "launched but not written"
     assert all(span.ended for span in spans), "a node without an end"
 
 
@@ -201,23 +211,23 @@ def test_an_undisturbed_run_finishes_and_gives_every_node_back(world: World) -> 
     done = world.controller().run()
     assert done.reason == "finished"
     assert done.step == 10
-    assert world.pool.ever == ["n001", "n002", "n003"]
+    assert world.ever() == ["n001", "n002", "n003"]
 
 
 def test_a_lost_node_is_replaced_while_the_others_stay(world: World) -> None:
-    world.when(5, lambda: world.pool.lose("n003"))
+    world.when(5, lambda: world.lose("n003"))
     done = world.controller().run()
     assert done.reason == "finished"
     assert done.preemptions == 1
-    assert world.pool.ever == ["n001", "n002", "n003", "n004"]
+    assert world.ever() == ["n001", "n002", "n003", "n004"]
 
 
 def test_a_lost_head_starts_over_from_the_last_checkpoint(world: World) -> None:
-    world.when(8, lambda: world.pool.lose("n001"))
+    world.when(8, lambda: world.lose("n001"))
     done = world.controller().run()
     assert done.reason == "finished"
     assert world.attempt == 2
-    assert len(world.pool.ever) == 6
+    assert world.ever() == ["n001", "n002", "n003", "n004"]
 
 
 def test_the_users_error_ends_the_run(world: World) -> None:
@@ -243,7 +253,7 @@ def test_a_stop_is_saved_and_resume_goes_on_from_there(world: World) -> None:
 
 
 def test_a_launch_that_fails_for_now_is_tried_again(world: World) -> None:
-    world.pool.outages = 2
+    world.cloud.faults = Faults(throttled=0.3)
     done = world.controller().run()
     assert done.reason == "finished"
 
@@ -294,7 +304,7 @@ class Deadly:
 def test_a_controller_killed_at_any_journal_write_is_followed_by_one_that_ends_the_run(
     world: World, at: int, *, after: bool
 ) -> None:
-    world.when(6, lambda: world.pool.lose("n003"))
+    world.when(6, lambda: world.lose("n003"))
     deadly = Deadly(world.store, at, after=after)
     try:
         done = world.controller(store=deadly).run()
@@ -305,7 +315,7 @@ def test_a_controller_killed_at_any_journal_write_is_followed_by_one_that_ends_t
 
 
 def test_the_ledger_counts_each_node_from_launch_to_end(world: World) -> None:
-    world.when(5, lambda: world.pool.lose("n003"))
+    world.when(5, lambda: world.lose("n003"))
     world.controller().run()
     spans = read_history(Journal(world.store)).spans
     paid = legs(spans, RUN)

@@ -9,17 +9,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burst.cost.decide import (
+from burst.cost.decide import Active, Done, Limits, State, decide
+from burst.cost.events import (
     Action,
-    Active,
-    Done,
+    AgentUp,
     Drive,
     DriverLost,
     End,
     Event,
     Finished,
     Launch,
-    Limits,
+    Lead,
     NodeLost,
     NodeUp,
     NoticeGiven,
@@ -28,16 +28,25 @@ from burst.cost.decide import (
     SaveAndStop,
     Saved,
     Started,
-    State,
     StopAsked,
     Stopped,
     Tick,
     UserFailed,
     WorkersStarted,
-    decide,
 )
+from burst.cost.placement import Choice, Place
 
-LIMITS = Limits(nodes=2, least_nodes=1, budget_usd=Decimal(10), deadline_s=3600.0)
+HERE = Choice(
+    place=Place(pool="local", machine_type="box", owned=True), usd_per_hour=Decimal("3.60")
+)
+LIMITS = Limits(
+    nodes=2,
+    least_nodes=1,
+    choices=(HERE,),
+    head_apart=True,
+    budget_usd=Decimal(10),
+    deadline_s=3600.0,
+)
 
 
 def play(
@@ -52,11 +61,18 @@ def play(
     return now, tuple(done)
 
 
+def ups(*numbers: int, at_s: float, driver: int = 1) -> tuple[Event, ...]:
+    """Return what is seen of nodes whose machines and then whose Ray come up."""
+    names = [f"n{number:03d}" for number in numbers]
+    agents = [AgentUp(node_id=name, at_s=at_s) for name in names]
+    return (*agents, *(NodeUp(node_id=name, driver=driver, at_s=at_s) for name in names))
+
+
 def training(limits: Limits = LIMITS) -> Active:
     """A run whose three nodes are up and whose workers have reached step 5."""
     state, _ = play(
         Started(at_s=0),
-        *(NodeUp(node_id=f"n00{i}", at_s=5) for i in (1, 2, 3)),
+        *ups(1, 2, 3, at_s=5),
         WorkersStarted(attempt=1, world_size=2, at_s=10),
         Progressed(step=5, at_s=20),
         limits=limits,
@@ -67,22 +83,20 @@ def training(limits: Limits = LIMITS) -> Active:
 
 def test_a_start_asks_for_the_head_and_every_node() -> None:
     state, actions = play(Started(at_s=0))
-    assert actions == tuple(Launch(node_id=f"n00{i + 1}", index=i) for i in range(3))
+    assert actions == tuple(Launch(node_id=f"n00{i + 1}", index=i, choice=HERE) for i in range(3))
     assert [node.state for node in state.nodes] == ["asked"] * 3
 
 
 def test_training_starts_when_all_nodes_are_up() -> None:
-    _, actions = play(
-        Started(at_s=0), NodeUp(node_id="n001", at_s=1), NodeUp(node_id="n002", at_s=2)
-    )
+    _, actions = play(Started(at_s=0), *ups(1, 2, at_s=1))
     assert not [a for a in actions if isinstance(a, Drive)]
-    state, actions = play(Started(at_s=0), *(NodeUp(node_id=f"n00{i}", at_s=2) for i in (3, 1, 2)))
+    state, actions = play(Started(at_s=0), *ups(3, 1, 2, at_s=2))
     assert actions[-1] == Drive(driver=1)
     assert state.driving
 
 
 def test_training_starts_with_fewer_nodes_once_patience_is_over() -> None:
-    start = (Started(at_s=0), NodeUp(node_id="n001", at_s=1), NodeUp(node_id="n002", at_s=2))
+    start = (Started(at_s=0), *ups(1, 2, at_s=1))
     _, early = play(*start, Tick(at_s=60.9, spent_usd=Decimal(0)))
     _, late = play(*start, Tick(at_s=61, spent_usd=Decimal(0)))
     assert Drive(driver=1) not in early
@@ -91,26 +105,32 @@ def test_training_starts_with_fewer_nodes_once_patience_is_over() -> None:
 
 def test_a_lost_node_alone_is_replaced_and_the_others_stay() -> None:
     state, actions = play(NodeLost(node_id="n003", why="gone", at_s=30), state=training())
-    assert actions == (End(node_id="n003"), Launch(node_id="n004", index=2))
+    assert actions == (End(node_id="n003"), Launch(node_id="n004", index=2, choice=HERE))
     assert [n.node_id for n in state.nodes] == ["n001", "n002", "n004"]
     assert state.preemptions == 1
     assert state.driving
 
 
-def test_a_lost_head_takes_all_nodes_with_it() -> None:
+def test_a_lost_head_apart_is_replaced_and_the_others_wait_for_it() -> None:
     state, actions = play(NodeLost(node_id="n001", why="gone", at_s=30), state=training())
-    ended = [a.node_id for a in actions if isinstance(a, End)]
-    asked = [a.node_id for a in actions if isinstance(a, Launch)]
-    assert ended == ["n003", "n002", "n001"]
-    assert asked == ["n004", "n005", "n006"]
-    assert not state.driving
+    assert actions == (End(node_id="n001"), Launch(node_id="n004", index=0, choice=HERE))
+    assert [(n.node_id, n.state) for n in state.nodes] == [
+        ("n002", "ready"),
+        ("n003", "ready"),
+        ("n004", "asked"),
+    ]
+    assert (state.driving, state.head) == (False, "")
+    state, actions = play(AgentUp(node_id="n004", at_s=35), state=state)
+    assert actions == (Lead(node_id="n004", driver=2),)
 
 
-def test_a_lost_driver_starts_over_and_a_stale_report_does_not() -> None:
+def test_a_lost_driver_makes_the_nodes_form_a_new_cluster_and_a_stale_report_does_not() -> None:
     state, actions = play(DriverLost(driver=1, why="exit code -9", at_s=30), state=training())
     assert not state.driving
-    assert len([a for a in actions if isinstance(a, Launch)]) == 3
+    assert actions == (Lead(node_id="n001", driver=2),)
     assert play(DriverLost(driver=1, why="exit code -9", at_s=31), state=state) == (state, ())
+    stale = NodeUp(node_id="n001", driver=1, at_s=31)
+    assert play(stale, state=state) == (state, ())
 
 
 def test_preemptions_alone_never_fail_a_run() -> None:
@@ -187,9 +207,24 @@ def test_budget_and_deadline_save_before_they_stop() -> None:
     assert late.stopping.reason == "deadline"
 
 
-def test_a_notice_saves() -> None:
-    _, actions = play(NoticeGiven(node_id="n002", deadline_s=120, at_s=30), state=training())
-    assert actions == (Save(reason="n002 leaves in 120 s"),)
+def test_a_notice_saves_and_asks_for_another_node_at_once() -> None:
+    """C71: recovery starts before the loss."""
+    notice = NoticeGiven(node_id="n002", deadline_s=120, at_s=30)
+    state, actions = play(notice, notice, state=training())
+    save = Save(reason="n002 leaves in 120 s")
+    assert actions == (save, Launch(node_id="n004", index=1, choice=HERE), save)
+    state, actions = play(NodeLost(node_id="n002", why="gone", at_s=150), state=state)
+    assert actions == (End(node_id="n002"),)
+    assert [n.node_id for n in state.nodes] == ["n001", "n003", "n004"]
+
+
+def test_a_node_that_was_announced_to_go_and_stays_is_given_back_once_replaced() -> None:
+    state, _ = play(NoticeGiven(node_id="n002", deadline_s=120, at_s=30), state=training())
+    late = Tick(at_s=211, spent_usd=Decimal(0))
+    assert play(late, state=state)[1] == ()
+    state, _ = play(*ups(4, at_s=60), state=state)
+    assert play(Tick(at_s=209, spent_usd=Decimal(0)), state=state)[1] == ()
+    assert play(late, state=state)[1] == (End(node_id="n002"),)
 
 
 def test_a_resumed_run_never_reuses_a_node_id() -> None:
