@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from burst import __version__
 from burst.agent.deadman import DeadMan
 from burst.agent.ray_node import Child, ready, start, start_ray
 from burst.agent.set_up import SetUp
@@ -219,7 +218,6 @@ class Agent:
             "ip": self.place.ip,
             "setup": "done" if self.set_up.done else "running",
             "setup_error": self.set_up.error,
-            "version": __version__,
             "ray": told.ray,
             "cluster": told.cluster,
             "address": told.address,
