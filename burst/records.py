@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -16,6 +17,14 @@ RUN = "run.json"
 LEASE = "lease.json"
 STOP_REQUEST = "control/stop.json"  # a person asks the controller to stop the run
 ORDER = "control/order.json"  # the controller tells the workers to save, or to save and stop
+
+
+RAY_TOKEN = "control/ray.token"  # noqa: S105 - where it lies; the nodes' Ray asks for it
+
+
+def scratch_name(run_id: str) -> str:
+    """Return the folder of a run's nodes below the temporary one: short, for Ray's sockets."""
+    return f"burst-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 
 
 def attempt_key(attempt: int) -> str:
@@ -99,6 +108,7 @@ class RunRecord:
     deadline_s: float | None
     choices: tuple[Choice, ...]  # where nodes may be, best first
     head_apart: bool = False  # Ray's head is a process of its own beside the nodes
+    wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
     archive: str | None = None  # key of the packed workdir; None: nodes see it where it lies
     env_names: tuple[str, ...] = ()
     secret_names: tuple[str, ...] = ()

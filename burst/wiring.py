@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from burst.controller.runs import Machine, Run, Runs
     from burst.cost.decide import Limits
     from burst.cost.offers import Offer, Plan
-    from burst.ports import Provisioner
+    from burst.ports import NodeRequest, Provisioner
     from burst.provision.local import LocalMachine, LocalProvisioner
+    from burst.provision.rented import RentedProvisioner
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
@@ -96,11 +97,62 @@ def this_machine() -> LocalMachine:
 
 def provisioner(run: Run) -> Provisioner:
     """Return what gets the run's nodes."""
-    del run  # this version has one pool
-    return local_pool()
+    return local_pool() if run.record.pool == "local" else rented_pool(run)
 
 
-def machine(plan: Plan) -> Machine:
+def rented_pool(run: Run) -> RentedProvisioner:
+    """Return the pool of rented machines, for one run."""
+    from burst.provision import skypilot
+    from burst.provision.ec2 import Ec2
+    from burst.provision.rented import RentedProvisioner, Settings
+
+    regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
+    settings = Settings(
+        home=home(),
+        wanted=run.record.wish,
+        lease_ttl_s=dead_man_s(),
+        env=store_env(),
+        end_command=end_command,
+    )
+    return RentedProvisioner(skypilot, Ec2(regions) if regions else None, settings, clock())
+
+
+def dead_man_s() -> float:
+    """Return for how long a rented machine lives on without a word of its controller."""
+    from burst.errors import UsageError
+    from burst.task_specs.units import duration_s
+
+    text = str((pools().get("rented") or {}).get("dead_man", "10m"))
+    try:
+        return duration_s(text, default="s")
+    except ValueError as error:
+        raise UsageError(f"pools.yaml: rented.dead_man: {text}: {error}") from None
+
+
+def store_env() -> Mapping[str, str]:
+    """Return what this process was told about its object store and nodes must be told too.
+
+    Keys are not among it: nodes have them from their own role.
+    """
+    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in names or name.startswith("BURST_S3_")
+    }
+
+
+def end_command(request: NodeRequest) -> str:
+    """Return the shell command by which a rented machine ends itself."""
+    off = "sudo -n shutdown -h now"
+    place = request.choice.place
+    if place.pool != "aws":
+        return off
+    names = f"{request.run_id} {request.node_id} {place.region}"
+    return f'"$BURST_PYTHON" -m burst.provision.ec2 {names} || {off}'
+
+
+def machine(task: Task, plan: Plan) -> Machine:
     """Return what the nodes of a plan's best candidate are, and where else they may be.
 
     A run stays on one kind of pool: this machine, or rented ones.
@@ -116,7 +168,15 @@ def machine(plan: Plan) -> Machine:
         gpus=best.accelerators.count if best.accelerators else 0,
         choices=tuple(choice_of(candidate) for candidate in alike),
         shared=shared,
+        wish={} if shared else _wish(task),
     )
+
+
+def _wish(task: Task) -> Mapping[str, Any]:
+    """Return what the task says of its machines besides their kind and place."""
+    first = task.candidates[0]
+    wish = {"disk_size": first.disk_size_gb, "image_id": first.image_id}
+    return {name: value for name, value in wish.items() if value is not None}
 
 
 def limits(run: Run) -> Limits:
@@ -277,11 +337,29 @@ def disk_free(path: Path) -> int:
 
 
 def offers(task: Task) -> tuple[Offer, ...]:
-    """Return what every pool can give; in this version, this machine."""
+    """Return what every pool can give.
+
+    The clouds are asked only when the task names one, or this machine does not fit: asking starts
+    SkyPilot's server, and takes seconds.
+    """
+    from burst.cost.offers import candidates
+
+    here = (local_offer(),)
+    named = any(c.infra.cloud not in {None, "local"} for c in task.candidates)
+    if not named and candidates(task, here):
+        return here
+    if all(c.infra.cloud == "local" for c in task.candidates):
+        return here
+    from burst.provision import skypilot
+
+    return (*here, *skypilot.offers(task))
+
+
+def local_offer() -> Offer:
+    """Return what this machine can give."""
     from burst.cost.offers import Offer
     from burst.cost.quotes import UNROUNDED, Quote
 
-    del task  # the local pool offers the same whatever is asked
     found = this_machine()
     quote = Quote(
         usd_per_hour=found.usd_per_node_hour,
@@ -290,16 +368,14 @@ def offers(task: Task) -> tuple[Offer, ...]:
         billing=UNROUNDED,
         free=found.usd_per_node_hour == 0,
     )
-    return (
-        Offer(
-            pool="local",
-            region="",
-            zone="",
-            machine_type=socket.gethostname(),
-            cpus=float(found.cpus),
-            memory_gb=found.memory_gb,
-            accelerators=found.accelerators,
-            spot=False,
-            quote=quote,
-        ),
+    return Offer(
+        pool="local",
+        region="",
+        zone="",
+        machine_type=socket.gethostname(),
+        cpus=float(found.cpus),
+        memory_gb=found.memory_gb,
+        accelerators=found.accelerators,
+        spot=False,
+        quote=quote,
     )

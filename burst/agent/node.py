@@ -19,10 +19,11 @@ from burst.agent.set_up import SetUp
 from burst.agent.shipping import LogShipper
 from burst.errors import SetupError, StorageError
 from burst.processes import Mark, kill_all, reap_orphans, start_time
-from burst.records import desired_key, encode, notice_key, stamp, status_key
+from burst.records import RAY_TOKEN, desired_key, encode, notice_key, stamp, status_key
 from burst.storage.port import ObjectStore
 
 log = logging.getLogger(__name__)
+ABANDONED = 3  # the exit code when the controller is gone; see burst.agent.boot
 LAST_RESORT_S = 5.0
 LOGS = ("agent", "setup", "ray", "driver")
 RAY_FALLS = 3  # ends of Ray in a row after which the node is no good
@@ -183,6 +184,8 @@ class Agent:
 
     def _start_ray(self, ray: Mapping[str, Any]) -> None:
         head = ray["address"] if ray["role"] == "worker" else None
+        token = self.store.get(RAY_TOKEN).decode()
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
         self._told.cluster, self._ray_since = int(ray["cluster"]), time.monotonic()
         try:
             self._ray, self._told.address = start_ray(
@@ -245,6 +248,8 @@ class Agent:
             log.warning("the last status or logs were not stored: %s", error)
         for process in left:
             log.error("cannot be ended: %s", process)
+        if self.abandoned:
+            return ABANDONED
         return 1 if failed or left else 0
 
 

@@ -41,7 +41,7 @@ def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -
     confirm(plan, yes=yes)
     env = user_env(task)
     run = wiring.runs().create(
-        task, wiring.machine(plan), text=dump(task), now=wiring.clock().now()
+        task, wiring.machine(task, plan), text=dump(task), now=wiring.clock().now()
     )
     return _drive(run, env, detach=detach, as_json=as_json, resumed=False)
 

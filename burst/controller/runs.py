@@ -7,14 +7,16 @@ import logging
 import secrets
 import string
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+from burst.controller.packing import pack
 from burst.cost.placement import Choice
 from burst.errors import ConflictError, SetupError, StorageError, UsageError
-from burst.records import RUN, TASK, RunRecord, read_run, stamp
+from burst.records import RAY_TOKEN, RUN, TASK, RunRecord, read_run, stamp
 from burst.storage.port import ObjectStore
 from burst.task_specs.model import Range, Task
 from burst.task_specs.names import run_id
@@ -33,6 +35,7 @@ class Machine:
     gpus: int
     choices: tuple[Choice, ...]  # where they may be, best first
     shared: bool  # all nodes are this machine
+    wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> Run
         train=burst.train,
         setup=task.setup,
         run=task.run,
-        workdir=task.workdir or str(Path(task.source).resolve().parent),
+        workdir=str(_workdir(task)),
         params=dict(burst.params),
         strategy=burst.strategy,
         precision=burst.precision,
@@ -98,14 +101,25 @@ def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> Run
         deadline_s=burst.deadline_s,
         choices=machine.choices,
         head_apart=machine.shared,
+        archive=None if machine.shared else "code/workdir.tar.gz",
+        wish=dict(machine.wish),
         env_names=tuple(task.envs),
         secret_names=tuple(task.secrets),
     )
 
 
+def _workdir(task: Task) -> Path:
+    return Path(task.workdir) if task.workdir else Path(task.source).resolve().parent
+
+
 def _check_fits(task: Task, machine: Machine) -> None:
-    """Refuse what the local pool cannot do, before anything is touched."""
+    """Refuse what a pool cannot do, before anything is touched."""
     if not machine.shared:
+        if task.mounts:
+            raise SetupError(
+                f"file_mounts ({task.mounts[0].target}, ...) do not reach rented machines yet",
+                hint="put small files into the workdir, and read data from a bucket",
+            )
         return
     if task.mounts:
         raise SetupError(
@@ -133,10 +147,17 @@ class Runs:
     ) -> Run:
         """Claim a run id and write down the task and the run's static facts.
 
-        The id's last part is random, and the claim is a conditional create, so two runs started
+        Nodes that do not see the workdir where it lies get it packed, through the store. The id's
+        last part is random, and the claim is a conditional create, so two runs started
         at the same moment never share a folder.
         """
         base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
+        if not machine.shared and base.startswith(("file:", "/")):
+            raise SetupError(
+                f"rented machines cannot reach {base}",
+                hint="give a bucket: burst.run_uri: s3://BUCKET/runs, or --run-uri",
+            )
+        packed = None if machine.shared else pack(_workdir(task))
         while True:
             name6 = "".join(secrets.choice(LETTERS) for _ in range(6))
             record = record_of(task, machine, name6=name6, now=now)
@@ -146,6 +167,9 @@ class Runs:
             except ConflictError:
                 continue
             store.put(TASK, text.encode())
+            if packed is not None and record.archive is not None:
+                store.put(record.archive, packed)
+            store.put(RAY_TOKEN, secrets.token_hex(32).encode())
             self.remember(record.run_id, store.uri)
             return Run(record=record, store=store)
 

@@ -22,6 +22,7 @@ from burst.errors import LeftoverError, SpecError, TransientError
 from burst.errors import Problem as SpecProblem
 from burst.ports import NodeRequest, NodeView
 from burst.processes import Mark, alive, find, kill_all, start_time
+from burst.records import scratch_name
 from burst.task_specs.model import Accelerators
 
 END_WAIT_S = 8.0
@@ -232,8 +233,7 @@ class LocalProvisioner:
         return self._folder(run_id) / f"{node_id}.json"
 
     def _scratch(self, run_id: str) -> Path:
-        """Return a short path: Ray puts sockets below it."""
-        return Path(tempfile.gettempdir(), f"burst-{_hash(run_id).hex()[:8]}")
+        return Path(tempfile.gettempdir(), scratch_name(run_id))
 
 
 def _lives(known: Mapping[str, Any]) -> bool:

@@ -89,7 +89,7 @@ def test_body_that_ends_early_is_read_again(
     make: Make,
     proxy: FaultProxy,
     read: str,
-    chunked: bool,  # noqa: FBT001
+    chunked: bool,
     size_bytes: int,
 ) -> None:
     """C53 a, b, d: also when the end looks clean."""
@@ -109,7 +109,7 @@ def test_body_that_ends_early_is_read_again(
 def test_body_that_always_ends_early_is_never_returned(
     make: Make,
     proxy: FaultProxy,
-    chunked: bool,  # noqa: FBT001
+    chunked: bool,
 ) -> None:
     """C53."""
     store = make(give_up_after_s=5.0)

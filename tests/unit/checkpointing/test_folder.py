@@ -109,7 +109,7 @@ def test_any_change_makes_the_next_number(store: Any, folder: Path) -> None:
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_folder_without_files_is_not_saved(
-    exists: bool,  # noqa: FBT001 - parametrised
+    exists: bool,
     store: Any,
     tmp_path: Path,
 ) -> None:

@@ -10,7 +10,7 @@ START = LastSave(step=0, at_s=100.0)
 
 
 @pytest.mark.parametrize(("now_s", "due"), [(129.9, False), (130.0, True), (500.0, True)])
-def test_every_seconds(now_s: float, due: bool) -> None:  # noqa: FBT001 - parametrised
+def test_every_seconds(now_s: float, due: bool) -> None:
     assert EverySeconds(30).should_save(1, now_s, START) is due
 
 

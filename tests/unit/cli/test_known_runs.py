@@ -30,7 +30,7 @@ def test_a_new_run_is_written_down_whole(scene: Scene) -> None:
     run = scene.make()
     assert re.fullmatch(r"toy-[a-z0-9]{6}", run.record.run_id)
     assert run.store.uri == f"{ROOT}/{run.record.run_id}"
-    assert sorted(run.store.keys()) == ["run.json", "task.yaml"]
+    assert sorted(run.store.keys()) == ["control/ray.token", "run.json", "task.yaml"]
     assert scene.runs.find(run.record.run_id).record == run.record
 
 

@@ -112,7 +112,7 @@ def test_nobody_else_took_it_while_the_owner_slept() -> None:
 
 
 @pytest.mark.parametrize("alive", [True, None])
-def test_owner_that_may_live_is_left_alone(alive: bool | None) -> None:  # noqa: FBT001
+def test_owner_that_may_live_is_left_alone(alive: bool | None) -> None:
     store = MemoryStore()
     take(store, ANN)
     with pytest.raises(OwnedError):

@@ -1,0 +1,60 @@
+"""What a cloud's words mean: why a place gave no node.
+
+SkyPilot hands on text only, its own around the cloud's. The codes are those that the clouds
+document: EC2 (Amazon EC2 API Reference, "Error codes"), ECS (Alibaba Cloud, "RunInstances: error
+codes"), Lambda Cloud (API, "error codes"). The first kind whose words occur counts, in this order:
+a refusal for missing rights may well talk of instances and limits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from burst.cost.placement import Reason
+
+_WORDS: tuple[tuple[Reason, str], ...] = (
+    (
+        "rights",
+        """UnauthorizedOperation AuthFailure AccessDenied InvalidClientTokenId OptInRequired
+        SignatureDoesNotMatch ExpiredToken Forbidden.RAM Forbidden.SubUser InvalidAccessKeyId
+        IncompleteSignature invalid-api-key NoCredentials""",
+    ),
+    ("price", "SpotMaxPriceTooLow InvalidSpotPriceLimit SpotPriceLimit price-limit"),
+    (
+        "quota",
+        """MaxSpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded QuotaExceed
+        ServiceQuota QuotaNotEnough QuotaInsufficient VpcLimitExceeded AddressLimitExceeded
+        quota-exceeded""",
+    ),
+    (
+        "capacity",
+        """InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity
+        InsufficientReservedInstanceCapacity insufficient-capacity UnfulfillableCapacity NoStock
+        OperationDenied.ZoneNotAllowed Zone.NotOnSale sold-out out-of-stock no-capacity
+        not-enough-capacity""",
+    ),
+)
+
+
+def _pattern(word: str) -> str:
+    """Let a hyphen stand for a space too: `no-capacity`, `no capacity`."""
+    return re.escape(word).replace(r"\-", "[- ]")
+
+
+_PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
+    (reason, re.compile("|".join(_pattern(word) for word in words.split()), re.IGNORECASE))
+    for reason, words in _WORDS
+)
+LONGEST = 400
+
+
+def reason_of(text: str) -> Reason:
+    """Return what kind of refusal a text is."""
+    return next((reason for reason, words in _PATTERNS if words.search(text)), "unknown")
+
+
+def gist(text: str) -> str:
+    """Return the line that says it: the one with the cloud's code, or the last one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if any(words.search(line) for _, words in _PATTERNS)]
+    return (said or lines or [""])[-1][:LONGEST]

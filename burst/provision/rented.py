@@ -1,0 +1,331 @@
+"""The pool of rented machines: SkyPilot makes and ends them, an agent on each obeys the run.
+
+One cluster of one node per burst node, so that losing one loses nothing else. Everything slow is
+done in threads; a node's thread makes its machine, brings burst's code there and starts the
+agent. What is known of the machines is asked of SkyPilot and, where it can be, of the cloud
+itself, seldom, and at once when a node is in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from burst.cost.events import Refused
+from burst.cost.placement import Place, Reason
+from burst.errors import BurstError, TransientError
+from burst.ports import Clock, NodeRequest, NodeView
+from burst.provision import refusals
+from burst.provision.bundle import bundle, pins
+from burst.provision.ssh import Login, Ssh
+from burst.records import scratch_name
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8  # calls at work at the same time
+LOOK_S = 45.0  # how old what is known may be
+DOUBT_LOOK_S = 5.0  # and when a node gives no sign of life
+REACH_S = 120.0  # how long a fresh machine may take until ssh works
+INSTALL_S = 1800.0  # how long making the Python environment of a node may take
+GONE_LOOKS = 15  # how often a machine is asked to end and looked at before that failed
+NODE_ID = re.compile(r"n\d{3,}")
+GRACE_S = 120.0  # between the end of an agent and that of its machine
+
+
+class Clusters(Protocol):
+    """What makes and ends machines; see burst.provision.skypilot."""
+
+    def launch(
+        self,
+        name: str,
+        place: Place,
+        wanted: Mapping[str, Any],
+        labels: Mapping[str, str],
+        log: Path,
+    ) -> None: ...
+    def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]: ...
+    def login(self, name: str, keys: Path) -> Login: ...
+    def down(self, name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a cloud says of a node's machine."""
+
+    name: str  # the cloud's own
+    since: datetime
+    until: datetime | None
+    costs: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Cloud(Protocol):
+    """What the clouds themselves say of machines with a run's tags; see burst.provision.ec2."""
+
+    def machines(self, run_id: str) -> Mapping[str, Machine]: ...
+    def end(self, run_id: str, node_ids: Collection[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is the same for all nodes of a run."""
+
+    home: Path
+    wanted: Mapping[str, Any]  # disk, image and the like, in SkyPilot's words
+    lease_ttl_s: float  # without a renewal for so long, a machine ends itself
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # store settings, tokens
+    end_command: Callable[[NodeRequest], str] = lambda _: "sudo -n shutdown -h now"
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node that was asked for here."""
+
+    request: NodeRequest
+    work: Future[None] | None = None
+    refused: tuple[Refused, ...] = ()
+    ready_s: float | None = None  # when its agent was started
+    given_up: bool = False  # nobody wants it any more
+
+
+class RentedProvisioner:
+    """See burst.ports.Provisioner."""
+
+    outlives = True
+
+    def __init__(
+        self, clusters: Clusters, cloud: Cloud | None, settings: Settings, clock: Clock
+    ) -> None:
+        self._clusters = clusters
+        self._cloud = cloud
+        self._settings = settings
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rented")
+        self._nodes: dict[str, _Node] = {}
+        self._ending: dict[str, Future[None]] = {}
+        self._times: Mapping[str, Machine] = {}
+        self._look: Future[_Seen] | None = None
+        self._seen: _Seen | None = None
+
+    # Making ---------------------------------------------------------------------------------------
+
+    def launch(self, request: NodeRequest) -> None:
+        if request.node_id in self._nodes:
+            return
+        node = self._nodes[request.node_id] = _Node(request=request)
+        node.work = self._pool.submit(self._bring_up, node)
+
+    def _bring_up(self, node: _Node) -> None:
+        """Make the machine and start its agent; what fails is a refusal, and leaves no machine."""
+        try:
+            self._make(node)
+            if not node.given_up:
+                self._start_agent(node)
+                node.ready_s = self._clock.monotonic()
+        except BurstError as error:
+            said = getattr(error, "said", str(error))
+            log.info("%s: %s", node.request.node_id, refusals.gist(said))
+            self._clear(node)
+            reason: Reason = refusals.reason_of(said)
+            place, gist = node.request.choice.place, refusals.gist(said)
+            node.refused = (Refused(place=place, reason=reason, detail=gist),)
+
+    def _make(self, node: _Node) -> None:
+        request = node.request
+        labels = {"burst-run": request.run_id, "burst-node": request.node_id}
+        name = cluster_name(request.run_id, request.node_id)
+        said = self._settings.home / "rented" / request.run_id / f"{request.node_id}.log"
+        self._clusters.launch(name, request.choice.place, self._settings.wanted, labels, said)
+
+    def _clear(self, node: _Node) -> None:
+        """End what a failed launch may have left, until it is gone: SkyPilot leaves it running."""
+        name = cluster_name(node.request.run_id, node.request.node_id)
+        while True:
+            try:
+                self._clusters.down(name)
+            except TransientError as error:
+                log.warning("%s: what is left of it is not ended yet: %s", name, error)
+                self._clock.sleep(5.0)
+            else:
+                return
+
+    def _start_agent(self, node: _Node) -> None:
+        """Bring burst's code to the machine, once, and start the agent; again changes nothing."""
+        ssh = self.ssh(node.request.run_id, node.request.node_id)
+        self._reach(ssh)
+        code = bundle()
+        there = f"$HOME/.burst/code/{code.name}"
+        if ssh.run(f"test -e {there} && echo yes || true").strip() != "yes":
+            ssh.run(
+                f"set -e; umask 077; mkdir -p $HOME/.burst/code; t=$(mktemp -d {there}.XXXX);"
+                f" tar xzf - -C $t; mv -T $t {there} || test -e {there}",
+                code.data,
+                limit_s=300,
+            )
+        given = self._boot(node.request, ssh.login)
+        ssh.run(f"sh {there}/burst/agent/start.sh", json.dumps(given).encode(), limit_s=INSTALL_S)
+
+    def _reach(self, ssh: Ssh) -> None:
+        began = self._clock.monotonic()
+        while True:
+            try:
+                ssh.run("true", limit_s=30)
+            except TransientError:
+                if self._clock.monotonic() - began > REACH_S:
+                    raise
+                self._clock.sleep(2.0)
+            else:
+                return
+
+    def _boot(self, request: NodeRequest, login: Login) -> Mapping[str, Any]:
+        """Return what burst.agent.boot reads: the agent's arguments, and secrets beside them."""
+        scratch = f"/tmp/{scratch_name(request.run_id)}/{request.node_id}"  # noqa: S108
+        arguments = ["--run-uri", request.run_uri, "--run-id", request.run_id]
+        arguments += ["--node-id", request.node_id, "--index", str(request.index)]
+        arguments += ["--ip", login.ip, "--scratch", scratch]
+        arguments += ["--lease-ttl", str(self._settings.lease_ttl_s)]
+        marks = {
+            "BURST_RUN_ID": request.run_id,
+            "BURST_NODE_ID": request.node_id,
+            "BURST_NODE_DIR": scratch,
+        }
+        versions = dict(pin.split("==") for pin in pins() if pin.startswith(("ray==", "torch==")))
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return {
+            "arguments": arguments,
+            "env": {**self._settings.env, **request.env, **marks},
+            "versions": {"python": python, **versions},
+            "end": self._settings.end_command(request),
+            "grace_s": GRACE_S,
+        }
+
+    def ssh(self, run_id: str, node_id: str) -> Ssh:
+        """Return a way to run commands on a node."""
+        home = self._settings.home
+        name = cluster_name(run_id, node_id)
+        return Ssh(self._clusters.login(name, home / "keys"), home / "known_hosts" / name)
+
+    # Observing ------------------------------------------------------------------------------------
+
+    def observe(self, run_id: str, doubted: Collection[str] = ()) -> tuple[NodeView, ...]:
+        seen = self._newest(run_id, in_doubt=bool(doubted))
+        names = sorted({*self._nodes, *self._ending, *seen.states, *self._times})
+        return tuple(self._view(name, seen) for name in names)
+
+    def _newest(self, run_id: str, *, in_doubt: bool) -> _Seen:
+        """Return what was seen last; have it looked at again, in a thread, when that is old."""
+        if self._look is not None and self._look.done():
+            look, self._look = self._look, None
+            self._seen = look.result()
+        seen_s = self._seen.at_s if self._seen else float("-inf")
+        if self._look is None and self._clock.monotonic() - seen_s >= (
+            DOUBT_LOOK_S if in_doubt else LOOK_S
+        ):
+            self._look = self._pool.submit(self._look_now, run_id)
+        if self._seen is None:
+            assert self._look is not None
+            look, self._look = self._look, None
+            self._seen = look.result()
+        return self._seen
+
+    def _look_now(self, run_id: str) -> _Seen:
+        at_s = self._clock.monotonic()
+        states = self._clusters.states(cluster_name(run_id, ""), refresh=True)
+        found = {name[len(cluster_name(run_id, "")) :]: state for name, state in states.items()}
+        self._ask_cloud(run_id)
+        return _Seen(at_s, {name: s for name, s in found.items() if NODE_ID.fullmatch(name)})
+
+    def _ask_cloud(self, run_id: str) -> None:
+        if self._cloud is not None:
+            self._times = {**self._times, **self._cloud.machines(run_id)}
+
+    def _view(self, name: str, seen: _Seen) -> NodeView:
+        node, machine = self._nodes.get(name), self._times.get(name)
+        view = NodeView(
+            node_id=name,
+            state="running",
+            since=machine.since if machine else None,
+            until=machine.until if machine else None,
+        )
+        if node is not None and node.refused:
+            return replace(view, state="refused", refusals=node.refused)
+        if _succeeded(self._ending.get(name)):
+            return replace(view, state="gone")
+        if node is not None and node.ready_s is None:
+            return replace(view, state="asked")
+        current = node is None or (node.ready_s is not None and seen.at_s > node.ready_s)
+        there = machine.costs if machine else name in seen.states
+        return replace(view, state="gone") if current and not there else view
+
+    # Ending ---------------------------------------------------------------------------------------
+
+    def end(self, run_id: str, node_id: str) -> bool:
+        node, ending = self._nodes.get(node_id), self._ending.get(node_id)
+        if node is not None:
+            node.given_up = True
+            if node.refused:
+                return True
+        if _succeeded(ending):
+            return True
+        if ending is None or ending.done():
+            self._ending[node_id] = self._pool.submit(self._end_now, run_id, node_id)
+        return False
+
+    def _end_now(self, run_id: str, node_id: str) -> None:
+        """End a machine and see that it is gone; TransientError if it is not."""
+        self._clusters.down(cluster_name(run_id, node_id))
+        node = self._nodes.get(node_id)
+        if node is not None and node.work is not None:
+            node.work.result()  # a launch that was under way has noticed by now
+            self._clusters.down(cluster_name(run_id, node_id))
+        if self._cloud is None:
+            return
+        for _ in range(GONE_LOOKS):
+            self._ask_cloud(run_id)
+            machine = self._times.get(node_id)
+            if machine is None or not machine.costs:
+                return
+            self._cloud.end(run_id, [node_id])
+            self._clock.sleep(2.0)
+        raise TransientError(f"{node_id} of {run_id} is still there")
+
+    def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
+        prefix, found = cluster_name(run_id, ""), []
+        for name in self._clusters.states(prefix, refresh=False):
+            node_id = name[len(prefix) :]
+            if NODE_ID.fullmatch(node_id) and node_id not in but:
+                self._clusters.down(name)
+                found.append(f"SkyPilot's cluster {name}")
+        if self._cloud is not None:
+            self._ask_cloud(run_id)
+            left = {n: m for n, m in self._times.items() if m.costs and n not in but}
+            self._cloud.end(run_id, list(left))
+            found += [str(machine) for machine in left.values()]
+        return tuple(found)
+
+
+def _succeeded(work: Future[None] | None) -> bool:
+    return work is not None and work.done() and work.exception() is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What SkyPilot said of a run's clusters, by node, and when it was asked."""
+
+    at_s: float
+    states: Mapping[str, str]
+
+
+def cluster_name(run_id: str, node_id: str) -> str:
+    """Return the name of a node's SkyPilot cluster; with node "", how a run's begin."""
+    return f"burst-{run_id}-{node_id}"

@@ -1,0 +1,258 @@
+"""SkyPilot 0.14.1: candidates, machines and logins, through its SDK and its API server.
+
+The only `import sky`. Nothing of SkyPilot's gets out: no type, no exception, no status word. All
+calls block; each costs the API server a process for some seconds, so ask sparingly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+from burst.cost.offers import Offer
+from burst.cost.placement import Place
+from burst.cost.quotes import PER_HOUR, PER_MINUTE, PER_SECOND_60, RULE_UNKNOWN, BillingRule, Quote
+from burst.errors import BurstError, SetupError, TransientError
+from burst.provision.ssh import Login
+from burst.task_specs.model import Accelerators, Amount, Resources, Task
+
+BILLING: Mapping[str, BillingRule] = {
+    "aws": PER_SECOND_60,  # EC2, "On-Demand Pricing": per second, at least 60 s, Linux
+    "lambda": PER_MINUTE,  # Lambda Cloud, "Billing": in one-minute increments
+    "gcp": PER_SECOND_60,  # Compute Engine, "Pricing": per second, at least one minute
+    "azure": PER_SECOND_60,
+    "runpod": PER_SECOND_60,
+    "ibm": PER_HOUR,
+}
+TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
+ClusterState = Literal["starting", "up", "broken"]
+
+
+class RefusedError(BurstError):
+    """A launch came to nothing. `said` is all that SkyPilot and the cloud said."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+
+def offers(task: Task) -> tuple[Offer, ...]:
+    """Return what the enabled clouds can give for the task's candidates, zone by zone.
+
+    Prices are those of SkyPilot's catalog, as old as its files here. SetupError when SkyPilot is
+    not installed or no cloud is enabled.
+    """
+    sky = _sky()
+    with _errors():
+        enabled = [str(name).lower() for name in sky.get(sky.enabled_clouds())]
+        found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
+    if not enabled:
+        raise SetupError(
+            "SkyPilot has no cloud enabled", hint="see what it wants: sky check aws lambda"
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:
+    from sky.utils import registry, resources_utils
+
+    named = wanted.infra.cloud
+    for name in [cloud for cloud in enabled if named in {None, cloud}]:
+        cloud: Any = registry.CLOUD_REGISTRY.from_str(name)
+        for spot in _markets(wanted, task):
+            asked = _resources(wanted, name, use_spot=spot)
+            feasible = cloud.get_feasible_launchable_resources(asked, 1).resources_list
+            for machine in feasible[:TYPES_PER_CLOUD]:
+                for pinned in resources_utils.make_launchables_for_valid_region_zones(
+                    machine, override_optimize_by_zone=True
+                ):
+                    yield _offer(pinned, name)
+
+
+def _markets(wanted: Resources, task: Task) -> tuple[bool, ...]:
+    if wanted.use_spot is not None:
+        return (wanted.use_spot,)
+    return {"spot": (True,), "on-demand": (False,), "auto": (True, False)}[task.burst.spot]
+
+
+def _resources(wanted: Resources, cloud: str, *, use_spot: bool) -> Any:  # noqa: ANN401 - sky's
+    sky = _sky()
+    infra = "/".join(part or "*" for part in (cloud, wanted.infra.region, wanted.infra.zone))
+    gpus = wanted.accelerators
+    return sky.Resources(
+        infra=infra,
+        accelerators=None if gpus is None else {gpus.kind: gpus.count},
+        instance_type=wanted.instance_type,
+        cpus=_amount(wanted.cpus),
+        memory=_amount(wanted.memory_gb),
+        use_spot=use_spot,
+    )
+
+
+def _amount(amount: Amount | None) -> str | None:
+    if amount is None:
+        return None
+    return f"{amount.value:g}{'x' if amount.per_cpu else ''}{'+' if amount.at_least else ''}"
+
+
+def _offer(pinned: Any, cloud: str) -> Offer:  # noqa: ANN401 - sky's
+    cpus, memory = pinned.cloud.get_vcpus_mem_from_instance_type(pinned.instance_type)
+    gpus = pinned.accelerators or {}
+    dated = _catalog_date(cloud)
+    quote = Quote(
+        usd_per_hour=Decimal(repr(float(pinned.get_cost(3600)))),
+        source=f"SkyPilot's catalog of {dated:%Y-%m-%d}",
+        observed_at=dated,
+        billing=BILLING.get(cloud, RULE_UNKNOWN),
+    )
+    return Offer(
+        pool=cloud,
+        region=pinned.region or "",
+        zone=pinned.zone or "",
+        machine_type=pinned.instance_type,
+        cpus=float(cpus or 0),
+        memory_gb=float(memory or 0),
+        accelerators=next((Accelerators(kind=k, count=int(n)) for k, n in gpus.items()), None),
+        spot=bool(pinned.use_spot),
+        quote=quote,
+    )
+
+
+def _catalog_date(cloud: str) -> datetime:
+    """Return of when the catalog's file of a cloud is."""
+    from sky.catalog import common
+
+    path = Path(common.get_catalog_path(f"{cloud}/vms.csv")).expanduser()
+    return datetime.fromtimestamp(path.stat().st_mtime if path.exists() else 0, UTC)
+
+
+# Machines -----------------------------------------------------------------------------------------
+
+
+def launch(
+    name: str, place: Place, wanted: Mapping[str, Any], labels: Mapping[str, str], log: Path
+) -> None:
+    """Make a cluster of one node at a place, or bring up the one of this name; log what is said.
+
+    RefusedError when the place gives none. Safe to call again for the same name.
+    """
+    sky = _sky()
+    task = sky.Task(name=name)
+    parts = (place.pool, place.region or "*", place.zone or "*")
+    task.set_resources(
+        sky.Resources(
+            infra="/".join(parts),
+            instance_type=place.machine_type,
+            use_spot=place.spot,
+            labels=dict(labels),
+            **wanted,
+        )
+    )
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as out:
+        try:
+            asked = sky.launch(task, cluster_name=name, fast=True, retry_until_up=False)
+            sky.stream_and_get(asked, output_stream=out)
+        except Exception as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            out.flush()
+            raise RefusedError(
+                f"{type(error).__name__}: {error}", f"{log.read_text()}\n{_whole(error)}"
+            ) from error
+
+
+def _whole(error: BaseException) -> str:
+    """Return an error's text and that of every place SkyPilot tried."""
+    history = getattr(error, "failover_history", ())
+    return "\n".join([str(error), *(str(tried) for tried in history)])
+
+
+def states(prefix: str, *, refresh: bool) -> dict[str, ClusterState]:
+    """Return the clusters whose name begins so; `refresh` has their clouds asked."""
+    sky = _sky()
+    with _errors():
+        known = sky.get(sky.status(None, refresh=sky.StatusRefreshMode.NONE))
+        names = [record.name for record in known if record.name.startswith(prefix)]
+        if not names:
+            return {}
+        if refresh:
+            known = sky.get(sky.status(names, refresh=sky.StatusRefreshMode.FORCE))
+    return {r.name: _state(r) for r in known if r.name.startswith(prefix)}
+
+
+def _state(record: Any) -> ClusterState:  # noqa: ANN401 - sky's
+    if record.status.value == "UP":
+        return "up"
+    launching = record.status.value == "INIT" and record.init_kind == "launching"
+    return "starting" if launching else "broken"
+
+
+def login(name: str, keys: Path) -> Login:
+    """Return how a cluster's node is reached; its key is put into a folder of ours."""
+    sky = _sky()
+    with _errors():
+        found = sky.get(sky.status([name], _include_credentials=True))
+    if not found or found[0].handle is None:
+        raise TransientError(f"SkyPilot knows no machine of {name}")
+    handle, secret = found[0].handle, found[0].credentials or {}
+    ips = handle.stable_internal_external_ips
+    if not ips:
+        raise TransientError(f"SkyPilot knows no address of {name}")
+    keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = keys / f"{name}.pem"
+    with open(key, "w", opener=_private, encoding="utf-8") as file:
+        file.write(secret["ssh_private_key_content"].rstrip("\n") + "\n")
+    internal, external = ips[0]
+    return Login(
+        host=external or internal,
+        ip=internal,
+        user=secret["ssh_user"],
+        key=key,
+        proxy_command=secret.get("ssh_proxy_command"),
+    )
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def down(name: str) -> None:
+    """End a cluster's machine; return when its cloud has taken it."""
+    sky = _sky()
+    with _errors():
+        try:
+            sky.get(sky.down(name))
+        except sky.exceptions.ClusterDoesNotExist:
+            return
+
+
+def _sky() -> Any:  # noqa: ANN401 - the module; it has no types worth the name
+    os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+    try:
+        import sky
+        import sky.exceptions
+    except ImportError as error:
+        raise SetupError(
+            f"renting machines needs SkyPilot, which is not installed ({error.name})",
+            hint="pip install 'burst-trainer[skypilot]'",
+        ) from error
+    logging.getLogger("sky").setLevel(logging.WARNING)  # it writes to standard output
+    return sky
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Turn SkyPilot's failures into ours: whatever it is, the same call may work later."""
+    try:
+        yield
+    except BurstError:
+        raise
+    except Exception as error:
+        raise TransientError(f"SkyPilot: {type(error).__name__}: {error}") from error

@@ -1,0 +1,80 @@
+"""Running commands on a node over SSH: OpenSSH's own client, one host key per node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from burst.errors import SetupError, TransientError
+
+UNREACHABLE = 255  # ssh's own exit code
+CONNECT_S = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """How a node is reached. `ip` is its address among its own kind; `host` is ours."""
+
+    host: str
+    ip: str
+    user: str
+    key: Path | None = None
+    port: int = 22
+    proxy_command: str | None = None
+
+
+class Ssh:
+    """Commands on one node. The host's key is trusted at first sight and must stay the same."""
+
+    def __init__(self, login: Login, known_hosts: Path) -> None:
+        self.login = login
+        self._known_hosts = known_hosts
+
+    def argv(self, *, interactive: bool = False) -> list[str]:
+        """Return the command line up to the remote command; secrets never go into it."""
+        login = self.login
+        options = {
+            "BatchMode": "no" if interactive else "yes",
+            "ConnectTimeout": str(CONNECT_S),
+            "IdentitiesOnly": "yes" if login.key else "no",
+            "LogLevel": "ERROR",
+            "ServerAliveInterval": "5",
+            "ServerAliveCountMax": "6",
+            "StrictHostKeyChecking": "accept-new",
+            "UserKnownHostsFile": str(self._known_hosts),
+        }
+        if login.proxy_command:
+            options["ProxyCommand"] = login.proxy_command
+        argv = ["ssh", "-p", str(login.port), *(["-i", str(login.key)] if login.key else [])]
+        argv += [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+        return [*argv, f"{login.user}@{login.host}"]
+
+    def run(self, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        """Run a command with `data` as its input; return its output.
+
+        TransientError when the node cannot be reached or takes too long, SetupError when the
+        command fails.
+        """
+        self._known_hosts.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            done = subprocess.run(
+                [*self.argv(), command],
+                input=data,
+                capture_output=True,
+                check=False,
+                timeout=limit_s,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except subprocess.TimeoutExpired:
+            raise TransientError(f"{self.login.host}: no answer within {limit_s:.0f} s") from None
+        said = done.stderr.decode(errors="replace").strip()
+        if done.returncode == UNREACHABLE:
+            raise TransientError(f"{self.login.host} cannot be reached by ssh: {said}")
+        if done.returncode:
+            out = done.stdout.decode(errors="replace").strip()
+            raise SetupError(
+                f"{self.login.host}: exit code {done.returncode}: {(said or out)[-2000:]}"
+            )
+        return done.stdout.decode(errors="replace")

@@ -1,0 +1,223 @@
+"""`python -m tests.lab.cloud SOCKET`: AWS for the lab. moto's EC2, S3, IAM and STS on port 5555.
+
+A running instance has a machine of tests.lab.hosts; ended, its machine dies. A Unix socket takes
+one JSON object a line: {"do": "capacity", "table": {"us-east-1a": {"m6i.large": 0}}} (zone, region
+or *, then type or *, then how many may run), {"do": "reclaim", "id": ...}, {"do": "state"}.
+Every API call is counted by name, so that a test can hold a policy against them.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import io
+import json
+import logging
+import os
+import re
+import socketserver
+import sys
+import threading
+import time
+import traceback
+import urllib.parse
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+os.environ.setdefault("MOTO_AMIS_PATH", str(Path(__file__).with_name("amis.json")))
+
+from moto.ec2.models import ec2_backends
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import run_simple
+
+from tests.lab import hosts
+
+ACCOUNT = "123456789012"
+PORT = 5555
+LOOK_S = 0.2
+FULL = """<?xml version="1.0" encoding="UTF-8"?><Response><Errors><Error>
+<Code>InsufficientInstanceCapacity</Code><Message>There is no capacity for {kind} in {zone}
+at the moment.</Message></Error></Errors><RequestID>{request}</RequestID></Response>"""
+
+
+class Cloud:
+    """What the tests may do to the cloud, and the thread that keeps machines as instances are."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, dict[str, int]] = {}
+        self.calls: collections.Counter[str] = collections.Counter()
+        self.machines: set[str] = set()
+        self.times: dict[str, dict[str, str]] = {}  # when we first saw an instance run, and end
+
+    def instances(self) -> Iterator[tuple[str, Any]]:
+        for region, backend in list(ec2_backends[ACCOUNT].items()):
+            for instance in list(backend.all_instances()):
+                yield region, instance
+
+    def follow(self) -> None:
+        """Keep machines as instances are, for ever."""
+        while True:
+            try:
+                self.follow_once()
+            except Exception:  # noqa: BLE001 - the lab must go on; the test sees what is missing
+                traceback.print_exc()
+            time.sleep(LOOK_S)  # noqa: TID251
+
+    def follow_once(self) -> None:
+        running = {i.id: i for _, i in self.instances() if i.state == "running"}
+        now = datetime.now(UTC).isoformat()
+        for name, instance in running.items():
+            if name not in self.machines:
+                self.machines.add(name)
+                self.times[name] = {"since": now}
+                hosts.start(name, instance.private_ip, _key(instance))
+        for name in self.machines - running.keys():
+            self.machines.remove(name)
+            self.times[name]["until"] = now
+            hosts.end(name)
+
+    def full(self, region: str, zone: str, kind: str, count: int) -> bool:
+        """Whether so many more of a type are too many."""
+        limits = [
+            self.table[scope][name]
+            for scope in (zone, region, "*")
+            for name in (kind, "*")
+            if name in self.table.get(scope, {})
+        ]
+        if not limits:
+            return False
+        there = sum(
+            i.state == "running" and i.instance_type == kind and _zone(i) == zone
+            for _, i in self.instances()
+        )
+        return bool(there + count > limits[0])
+
+    def do(self, wish: dict[str, Any]) -> Any:
+        if wish["do"] == "capacity":
+            self.table = wish["table"]
+        elif wish["do"] == "reclaim":
+            for region, instance in self.instances():
+                if instance.id == wish["id"]:
+                    ec2_backends[ACCOUNT][region].terminate_instances([instance.id])
+        return {
+            "calls": dict(self.calls),
+            "machines": sorted(self.machines),
+            "times": self.times,
+            "instances": [_told(region, instance) for region, instance in self.instances()],
+        }
+
+
+def _zone(instance: Any) -> str:
+    return str(instance._placement.zone)
+
+
+def _told(region: str, instance: Any) -> dict[str, Any]:
+    return {
+        "id": instance.id,
+        "region": region,
+        "zone": _zone(instance),
+        "type": instance.instance_type,
+        "state": instance.state,
+        "ip": instance.private_ip,
+        "spot": instance.lifecycle == "spot",
+        "tags": {tag["key"]: tag["value"] for tag in instance.get_tags()},
+    }
+
+
+def _key(instance: Any) -> str:
+    """Return the SSH keys that an instance's cloud-init data brings."""
+    raw = instance.user_data or b""
+    text = raw.decode() if isinstance(raw, bytes) else str(raw)
+    if not text.lstrip().startswith("#"):
+        text = base64.b64decode(text).decode()
+    people = (yaml.safe_load(text) or {}).get("users", [])
+    keys = [
+        k for person in people if isinstance(person, dict) for k in person["ssh_authorized_keys"]
+    ]
+    return "".join(f"{key.strip()}\n" for key in keys)
+
+
+class Front:
+    """WSGI in front of moto: counts calls, and says no where there is no capacity."""
+
+    def __init__(self, moto: Any, cloud: Cloud) -> None:
+        self._moto = moto
+        self._cloud = cloud
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        action, query = self._action(environ)
+        self._cloud.calls[action] += 1
+        if action == "ec2:RunInstances":
+            refused = self._refusal(environ, query)
+            if refused is not None:
+                size = str(len(refused))
+                start("400 Bad Request", [("Content-Type", "text/xml"), ("Content-Length", size)])
+                return [refused]
+        found: Iterable[bytes] = self._moto(environ, start)
+        return found
+
+    def _action(self, environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
+        """Return a call's name, `service:Action`, and its parameters."""
+        signed = re.search(
+            r"Credential=[^/]+/\d+/[^/]+/([^/]+)/", environ.get("HTTP_AUTHORIZATION", "")
+        )
+        service = signed[1] if signed else "unsigned"
+        if "x-www-form-urlencoded" not in environ.get("CONTENT_TYPE", ""):
+            return f"{service}:{environ['REQUEST_METHOD']}", {}
+        raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(raw)
+        query = dict(urllib.parse.parse_qsl(raw.decode()))
+        return f"{service}:{query.get('Action', '')}", query
+
+    def _refusal(self, environ: dict[str, Any], query: dict[str, str]) -> bytes | None:
+        signed = re.search(r"/\d{8}/([^/]+)/ec2/", environ["HTTP_AUTHORIZATION"])
+        assert signed is not None
+        region = signed[1]
+        subnet = query.get("NetworkInterface.1.SubnetId") or query.get("SubnetId") or ""
+        zone = str(ec2_backends[ACCOUNT][region].get_subnet(subnet).availability_zone)
+        kind, count = query["InstanceType"], int(query.get("MaxCount", 1))
+        if not self._cloud.full(region, zone, kind, count):
+            return None
+        return FULL.format(kind=kind, zone=zone, request=uuid.uuid4()).encode()
+
+
+class Control(socketserver.StreamRequestHandler):
+    """One wish a line, one answer a line."""
+
+    cloud: Cloud
+
+    def handle(self) -> None:
+        for line in self.rfile:
+            answer = json.dumps(self.cloud.do(json.loads(line)), default=str)
+            self.wfile.write(answer.encode() + b"\n")
+
+
+def main() -> None:
+    cloud = Cloud()
+    Control.cloud = cloud
+    server = socketserver.ThreadingUnixStreamServer(sys.argv[1], Control)
+    server.daemon_threads = True
+    for work in (server.serve_forever, cloud.follow):
+        threading.Thread(target=work, daemon=True).start()
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    moto = DomainDispatcherApplication(create_backend_app)
+    run_simple(
+        "0.0.0.0",  # noqa: S104 - of a namespace without a way out
+        PORT,
+        Front(moto, cloud),
+        threaded=True,
+        request_handler=MotoRequestHandler,
+    )
+
+
+if __name__ == "__main__":
+    main()

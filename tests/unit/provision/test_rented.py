@@ -1,0 +1,266 @@
+"""The pool of rented machines, against clusters that are entries in a dict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burst.cost.placement import Choice, Place
+from burst.errors import TransientError
+from burst.ports import NodeRequest, NodeView
+from burst.provision import rented
+from burst.provision.rented import Machine, RentedProvisioner, Settings
+from burst.provision.skypilot import RefusedError
+from burst.provision.ssh import Login, Ssh
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+AWS = Place(pool="aws", region="us-east-1", zone="us-east-1a", machine_type="m6i.large", spot=True)
+REQUEST = NodeRequest(
+    run_id="toy-abcdef",
+    node_id="n001",
+    run_uri="s3://b/runs/toy-abcdef",
+    index=0,
+    choice=Choice(place=AWS, usd_per_hour=Decimal("0.034")),
+    env={"BURST_USER_ENV": '{"PIN": "hunter2"}'},
+)
+
+
+class RealClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(min(seconds, 0.01))  # noqa: TID251
+
+
+class FakeClusters:
+    """See burst.provision.rented.Clusters; also the cloud behind them."""
+
+    def __init__(self) -> None:
+        self.up: dict[str, str] = {}
+        self.since: dict[str, datetime] = {}
+        self.until: dict[str, datetime] = {}
+        self.launched: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.refuse = ""
+        self.leaves = False  # a failed launch leaves a machine
+        self.deaf = 0  # so many calls of `down` fail
+        self.unheeded = 0  # so many calls of `down` end nothing
+
+    def launch(
+        self,
+        name: str,
+        place: Place,
+        wanted: Mapping[str, Any],
+        labels: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        assert labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
+        self.launched.append(name)
+        self.gate.wait(5)
+        if self.refuse and not self.leaves:
+            raise RefusedError("no", self.refuse)
+        self.up[name] = "up"
+        self.since[name[-4:]] = BEGIN
+        if self.refuse:
+            raise RefusedError("no", self.refuse)
+
+    def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
+        return {name: state for name, state in self.up.items() if name.startswith(prefix)}
+
+    def login(self, name: str, keys: Path) -> Login:
+        return Login(host="10.0.0.1", ip="10.0.0.1", user="ubuntu")
+
+    def down(self, name: str) -> None:
+        if self.deaf:
+            self.deaf -= 1
+            raise TransientError("500, try again in 60 seconds")
+        if self.unheeded:
+            self.unheeded -= 1
+            return
+        self._gone(name)
+
+    def _gone(self, name: str) -> None:
+        if self.up.pop(name, None):
+            self.until[name[-4:]] = BEGIN
+
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        return {
+            node: Machine(
+                name=node, since=since, until=self.until.get(node), costs=node not in self.until
+            )
+            for node, since in self.since.items()
+        }
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        for node in node_ids:
+            self._gone(f"burst-{run_id}-{node}")
+            self.until[node] = BEGIN
+
+
+class Wire:
+    """Takes the place of ssh: notes what is sent to nodes. What is known is always fresh."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commands: list[str] = []
+        self.data: list[bytes] = []
+        self.silent = 0
+
+        def run(_: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+            if self.silent:
+                self.silent -= 1
+                raise TransientError("connection refused")
+            self.commands.append(command)
+            self.data.append(data)
+            return "no\n"
+
+        monkeypatch.setattr(Ssh, "run", run)
+        monkeypatch.setattr(rented, "DOUBT_LOOK_S", 0.0)
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    return Wire(monkeypatch)
+
+
+@pytest.fixture
+def clusters() -> FakeClusters:
+    return FakeClusters()
+
+
+@pytest.fixture
+def pool(clusters: FakeClusters, wire: Wire, tmp_path: Path) -> Iterator[RentedProvisioner]:
+    yield make(clusters, tmp_path)
+    clusters.gate.set()
+
+
+def make(clusters: FakeClusters, home: Path) -> RentedProvisioner:
+    settings = Settings(home=home, wanted={}, lease_ttl_s=600.0, env={"AWS_REGION": "us-east-1"})
+    return RentedProvisioner(clusters, clusters, settings, RealClock())
+
+
+def until(pool: RentedProvisioner, what: Callable[[NodeView], bool]) -> NodeView:
+    """Wait until the node is seen as wanted."""
+    end = time.monotonic() + 10
+    while True:
+        views = [view for view in pool.observe("toy-abcdef", ["n001"]) if view.node_id == "n001"]
+        if views and what(views[0]):
+            return views[0]
+        assert time.monotonic() < end, views
+        time.sleep(0.01)  # noqa: TID251
+
+
+def test_a_node_is_asked_then_running_with_its_agent_started(
+    pool: RentedProvisioner, clusters: FakeClusters, wire: Wire
+) -> None:
+    clusters.gate.clear()
+    wire.silent = 2  # a fresh machine takes a moment until ssh answers
+    pool.launch(REQUEST)
+    pool.launch(REQUEST)
+    assert until(pool, lambda view: True).state == "asked"
+    clusters.gate.set()
+    until(pool, lambda view: view.state == "running")
+    assert clusters.launched == ["burst-toy-abcdef-n001"]
+    assert wire.commands[-1].startswith("sh $HOME/.burst/code/")
+
+
+def test_secrets_go_through_the_wire_and_into_no_command_line(
+    pool: RentedProvisioner, wire: Wire
+) -> None:
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    assert b"hunter2" in wire.data[-1]
+    assert not any("hunter2" in command for command in wire.commands)
+
+
+def test_a_refusal_is_data_and_leaves_no_machine(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """Set-up of SkyPilot that failed leaves a machine running and billing; here it is ended."""
+    clusters.refuse = "x\nInsufficientInstanceCapacity: no m6i.large in us-east-1a\ny"
+    clusters.leaves = True
+    clusters.deaf = 2
+    pool.launch(REQUEST)
+    view = until(pool, lambda view: view.state == "refused")
+    (refused,) = view.refusals
+    assert (refused.place, refused.reason) == (AWS, "capacity")
+    assert refused.detail == "InsufficientInstanceCapacity: no m6i.large in us-east-1a"
+    assert clusters.up == {}
+    assert pool.end("toy-abcdef", "n001") is True
+
+
+def test_a_machine_that_its_cloud_took_is_gone_though_skypilot_says_up(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    clusters.until["n001"] = BEGIN
+    view = until(pool, lambda view: view.state == "gone")
+    assert (view.since, view.until) == (BEGIN, BEGIN)
+
+
+def test_an_end_is_over_when_the_cloud_agrees(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """C70: the answer was OK and the machine stays."""
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    clusters.unheeded = 2
+    assert pool.end("toy-abcdef", "n001") is False
+    until(pool, lambda _: pool.end("toy-abcdef", "n001"))
+    assert clusters.up == {}
+
+
+def test_an_end_that_failed_is_tried_again_when_asked_again(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    clusters.deaf = 1
+    pool.end("toy-abcdef", "n001")
+    time.sleep(0.2)  # noqa: TID251
+    assert until(pool, lambda view: True).state == "running"
+    pool.end("toy-abcdef", "n001")
+    until(pool, lambda view: view.state == "gone")
+
+
+def test_a_node_given_up_while_it_was_made_leaves_nothing(
+    pool: RentedProvisioner, clusters: FakeClusters, wire: Wire
+) -> None:
+    clusters.gate.clear()
+    pool.launch(REQUEST)
+    pool.end("toy-abcdef", "n001")
+    clusters.gate.set()
+    until(pool, lambda view: view.state == "gone")
+    assert clusters.up == {}
+    assert wire.commands == []  # no agent was started on it
+
+
+def test_another_controller_sees_what_is_there_and_sweeps_what_it_does_not_keep(
+    pool: RentedProvisioner, clusters: FakeClusters, tmp_path: Path
+) -> None:
+    pool.launch(REQUEST)
+    pool.launch(replace(REQUEST, node_id="n002", index=1))
+    until(pool, lambda view: view.state == "running")
+    while "burst-toy-abcdef-n002" not in clusters.up:
+        time.sleep(0.01)  # noqa: TID251
+    clusters.up["burst-toy-abcdef-n002-q1w2e3-n001"] = "up"  # of a run with a longer name
+    clusters.since["n003"] = BEGIN  # SkyPilot's database does not know it
+    other = make(clusters, tmp_path)
+    states = {view.node_id: view.state for view in other.observe("toy-abcdef")}
+    assert states == dict.fromkeys(("n001", "n002", "n003"), "running")
+    assert len(other.sweep("toy-abcdef", ["n001"])) == 2
+    assert sorted(clusters.up) == ["burst-toy-abcdef-n001", "burst-toy-abcdef-n002-q1w2e3-n001"]
+    assert not clusters.machines("")["n003"].costs
