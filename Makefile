@@ -35,4 +35,4 @@ bench:
 
 # Pin what is installed now; run it in a venv made by `pip install -e .[dev]`.
 constraints:
-	pip freeze --exclude-editable | sed 's/+cpu1142//' > constraints.txt
+	pip freeze --exclude-editable | sed -E 's/\+cpu[0-9]*//' > constraints.txt
