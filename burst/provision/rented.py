@@ -282,7 +282,12 @@ class RentedProvisioner:
         return False
 
     def _end_now(self, run_id: str, node_id: str) -> None:
-        """End a machine and see that it is gone; TransientError if it is not."""
+        """End a machine and see that it is gone; TransientError if it is not.
+
+        Its cloud is told first where it can be: SkyPilot takes half a minute that costs money.
+        """
+        if self._cloud is not None:
+            self._cloud.end(run_id, [node_id])
         self._clusters.down(cluster_name(run_id, node_id))
         node = self._nodes.get(node_id)
         if node is not None and node.work is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -31,6 +32,7 @@ BILLING: Mapping[str, BillingRule] = {
     "ibm": PER_HOUR,
 }
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
+_SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 ClusterState = Literal["starting", "up", "broken"]
 
 
@@ -49,8 +51,10 @@ def offers(task: Task) -> tuple[Offer, ...]:
     not installed or no cloud is enabled.
     """
     sky = _sky()
+    from sky.client import sdk
+
     with _errors():
-        enabled = [str(name).lower() for name in sky.get(sky.enabled_clouds())]
+        enabled = [str(name).lower() for name in sky.get(sdk.enabled_clouds())]
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
         raise SetupError(
@@ -157,7 +161,8 @@ def launch(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as out:
         try:
-            asked = sky.launch(task, cluster_name=name, fast=True, retry_until_up=False)
+            with _SUBMITTING, contextlib.redirect_stdout(out):  # it prints the cluster's name
+                asked = sky.launch(task, cluster_name=name, fast=True, retry_until_up=False)
             sky.stream_and_get(asked, output_stream=out)
         except Exception as error:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -252,7 +257,7 @@ def _errors() -> Iterator[None]:
     """Turn SkyPilot's failures into ours: whatever it is, the same call may work later."""
     try:
         yield
-    except BurstError:
+    except (BurstError, AttributeError, TypeError):  # ours, or a SkyPilot that is another
         raise
     except Exception as error:
         raise TransientError(f"SkyPilot: {type(error).__name__}: {error}") from error
