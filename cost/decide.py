@@ -349,7 +349,10 @@ def _after_up(state: Active, event: NodeUp, limits: Limits) -> Decision:
 
 
 def _maybe_drive(step: _Step, at_s: float, limits: Limits) -> _Step:
-    """Start the driver once all nodes are up, or enough of them for long enough."""
+    """Start the driver once all nodes are up, or enough of them for long enough.
+
+    Once there has been training, it goes on with the nodes there are; others join it later.
+    """
     state = step.state
     if state.driving or state.stopping:
         return step
@@ -358,7 +361,8 @@ def _maybe_drive(step: _Step, at_s: float, limits: Limits) -> _Step:
         return step
     carriers = [n for n in up if not (limits.head_apart and n.node_id == state.head)]
     waited = at_s - min(node.since_s for node in up)
-    enough = len(carriers) >= limits.least_nodes and waited >= limits.patience_s
+    here = state.attempt > 0 and not any(node.state == "ready" for node in state.nodes)
+    enough = len(carriers) >= limits.least_nodes and (here or waited >= limits.patience_s)
     if len(carriers) < limits.nodes and not enough:
         return step
     return step.then(Drive(driver=state.driver), driving=True)

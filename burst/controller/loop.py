@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 
 END_AGAIN_S = 60.0  # how long an unheeded request to end a node waits for the next
+LAST_LOGS_S = 15.0  # how long an agent may take to end its node and send the last of its logs
 END_LIMIT_S = 600.0  # how long the end of a run waits for its nodes to be gone
 
 
@@ -73,12 +74,13 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class _Leaving:
-    """A node that was asked to end: since when it does not count, why, and when it was asked."""
+    """A node that is on its way out: since when it does not count, why, and how far it is."""
 
     seen: datetime
     note: str
-    asked_s: float
+    asked_s: float  # when its agent or its pool was asked last
     refused: bool = False
+    agent: bool = False  # it was its agent that was asked, to send the last of its logs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,11 +357,17 @@ class Controller:
         if refused and isinstance(event, LaunchRefused):
             note = "; ".join(f"{r.place}: {r.reason}" for r in event.refusals)
         now = self._tools.clock
-        self._leave(node_id, _Leaving(now.now(), note, now.monotonic(), refused=refused))
+        leaving = _Leaving(now.now(), note, now.monotonic(), refused=refused)
+        if self._tools.provisioner.outlives and not (lost or refused):
+            leaving.agent = True
+            self._leaving[node_id] = leaving
+            self._store.put(desired_key(node_id), encode({"end": True}))
+        else:
+            self._leave(node_id, leaving)
 
     def _leave(self, node_id: str, leaving: _Leaving) -> None:
         """Ask the pool to end a node; if it is not gone at once, `_see_off` looks after it."""
-        leaving.asked_s = self._tools.clock.monotonic()
+        leaving.asked_s, leaving.agent = self._tools.clock.monotonic(), False
         self._leaving[node_id] = leaving
         try:
             gone = self._tools.provisioner.end(self._run.run_id, node_id)
@@ -386,10 +394,16 @@ class Controller:
         """Book what is gone by now, ask again for what is not, and take the pool's own times."""
         views = self._observer.views
         for node_id, leaving in list(self._leaving.items()):
-            view = views.get(node_id)
-            if view is None or view.state in {"gone", "refused"}:
+            view, silent_s = views.get(node_id), self._tools.clock.monotonic() - leaving.asked_s
+            if leaving.agent:
+                status = read_json(self._store, status_key(node_id)) or {}
+                if status.get("ray") in {None, "ended", "failed"} or silent_s >= LAST_LOGS_S:
+                    self._leave(node_id, leaving)
+            elif leaving.asked_s >= self._observer.looked_s:
+                continue  # what was seen is older than the request
+            elif view is None or view.state in {"gone", "refused"}:
                 self._gone(node_id)
-            elif self._tools.clock.monotonic() - leaving.asked_s >= END_AGAIN_S:
+            elif silent_s >= END_AGAIN_S:
                 self._leave(node_id, leaving)
         for span in self._spans:
             view = views.get(span.node_id)

@@ -125,6 +125,7 @@ class Observer:
         self.facts = FactReader(store)
         self.address: tuple[int, str] | None = None  # of Ray's head: which driver's, and where
         self.views: Mapping[str, NodeView] = {}  # as last seen
+        self.looked_s = float("-inf")  # when that was
         self._run_id = run_id
         self._store = store
         self._provisioner = provisioner
@@ -193,12 +194,14 @@ class Observer:
 
     def look(self) -> bool:
         """Ask the pool for its nodes; say whether it answered. If not, the last answer stays."""
+        looked_s = self._clock.monotonic()
         try:
             found = self._provisioner.observe(self._run_id, self._doubted)
         except TransientError as error:
             log.warning("the pool does not say what nodes there are: %s", error)
             return False
         self.views = {view.node_id: view for view in found}
+        self.looked_s = looked_s
         return True
 
     def _nodes(self, state: Active, at_s: float) -> Iterator[Event]:

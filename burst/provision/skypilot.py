@@ -50,17 +50,31 @@ def offers(task: Task) -> tuple[Offer, ...]:
     Prices are those of SkyPilot's catalog, as old as its files here. SetupError when SkyPilot is
     not installed or no cloud is enabled.
     """
-    sky = _sky()
-    from sky.client import sdk
-
+    _sky()
     with _errors():
-        enabled = [str(name).lower() for name in sky.get(sdk.enabled_clouds())]
+        named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
+        enabled = _enabled(named - {"local"})
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
         raise SetupError(
             "SkyPilot has no cloud enabled", hint="see what it wants: sky check aws lambda"
         )
     return tuple(dict.fromkeys(found))
+
+
+def _enabled(named: set[str]) -> list[str]:
+    """Return the clouds that SkyPilot has rights for; it is made to look at named ones it has not.
+
+    Its own check of all clouds takes most of a minute.
+    """
+    import sky
+    from sky.client import sdk
+
+    enabled = {str(name).lower() for name in sky.get(sdk.enabled_clouds())}
+    if named - enabled:
+        sky.get(sdk.check(tuple(sorted(named - enabled)), verbose=False))
+        enabled = {str(name).lower() for name in sky.get(sdk.enabled_clouds())}
+    return sorted(enabled)
 
 
 def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:
