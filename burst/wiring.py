@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,8 +198,12 @@ def limits(run: Run) -> Limits:
     )
 
 
-def controller(run: Run, watcher: Watcher, env: Mapping[str, str]) -> Controller:
+def controller(
+    run: Run, watcher: Watcher, env: Mapping[str, str], *, wait_s: float = 0.0
+) -> Controller:
     """Take the run's lease and return its controller; OwnedError if another one lives.
+
+    One on another machine is known to live or not only after `wait_s` of watching its lease.
 
     `env` is what the task gives to the user's code, secrets included; it goes to the nodes'
     environment and is written nowhere.
@@ -209,7 +214,12 @@ def controller(run: Run, watcher: Watcher, env: Mapping[str, str]) -> Controller
     from burst.storage.lease import Lease
 
     lease = Lease.acquire(
-        run.store, this_owner(), ttl_s=LEASE_TTL_S, clock=clock(), alive=owner_alive
+        run.store,
+        this_owner(),
+        ttl_s=LEASE_TTL_S,
+        clock=clock(),
+        alive=owner_alive,
+        wait_s=wait_s,
     )
     journal = Journal(run.store)
     tools = Tools(
@@ -249,6 +259,14 @@ def owner_alive(owner: Owner) -> bool | None:
     return alive(owner.pid, float(owner.started_at.partition("@")[0]))
 
 
+def owner_known(run: Run) -> bool:
+    """Whether it can be said at once if the run's controller lives: none, or of this machine."""
+    from burst.storage.lease import current_owner
+
+    owner = current_owner(run.store)
+    return owner is None or owner_alive(owner) is not None
+
+
 def give_notice(run: Run, node_id: str, seconds: float) -> None:
     """Tell a node's agent that the node will be taken, as a cloud's metadata service would."""
     run.store.put(notice_key(node_id), encode({"left_s": seconds, "source": "burst chaos"}))
@@ -258,10 +276,43 @@ def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
     """Kill a worker, a node or the controller by SIGKILL, as a machine would lose it."""
     from burst.processes import alive
 
-    if kind == "node":
+    rented = run.record.pool != "local" and kind != "controller"
+    if rented and kind == "node":
+        rented_pool(run).kill_node(run.record.run_id, victim["node_id"])
+    elif rented:
+        ssh = rented_pool(run).ssh(run.record.run_id, victim["node_id"])
+        ssh.run(f"kill -9 {int(victim['pid'])}")
+    elif kind == "node":
         local_pool().kill_node(run.record.run_id, victim["node_id"])
     elif "start_time" not in victim or alive(victim["pid"], victim["start_time"]):
         os.kill(victim["pid"], signal.SIGKILL)
+
+
+def ssh_argv(run: Run, node_id: str) -> list[str]:
+    """Return the command line of a shell on a rented node."""
+    from burst.errors import UsageError
+
+    if run.record.pool == "local":
+        raise UsageError(f"{run.record.run_id} runs on this machine; its nodes are processes here")
+    return rented_pool(run).ssh(run.record.run_id, node_id).argv(interactive=True)
+
+
+def orphans() -> tuple[tuple[str, str, Callable[[], None]], ...]:
+    """Return the rented machines of runs that nobody drives: run, words, and how to end it.
+
+    Machines of runs that are not known here are left out: they may be a colleague's.
+    """
+    from burst.controller.status import status_of
+    from burst.provision import ec2
+
+    found: list[tuple[str, str, Callable[[], None]]] = []
+    for run in runs().all():
+        regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
+        if not regions or status_of(run, clock(), owner_alive).live:
+            continue
+        there = [one for one in ec2.instances(regions, run.record.run_id) if one.costs]
+        found += [(run.record.run_id, str(one), partial(ec2.end, [one])) for one in there]
+    return tuple(found)
 
 
 def leftovers() -> tuple[str, ...]:
@@ -269,8 +320,8 @@ def leftovers() -> tuple[str, ...]:
     from burst.controller.status import status_of
 
     found: list[str] = []
-    for run in runs().all():
-        if not status_of(run, clock(), owner_alive).live:
+    for run in runs().all():  # of this machine; `orphans` has the rented ones
+        if run.record.pool == "local" and not status_of(run, clock(), owner_alive).live:
             views = provisioner(run).observe(run.record.run_id)
             found += [
                 f"{run.record.run_id} {view.node_id}" for view in views if view.state == "running"

@@ -154,6 +154,23 @@ def resume(
     raise typer.Exit(go_on(run, given, detach=detach, yes=yes, as_json=json))
 
 
+@app.command()
+def adopt(
+    uri: Annotated[str, typer.Argument(help="The run's URI.", metavar="URI")],
+    env: Env = None,
+    secret: Secret = None,
+    detach: Detach = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Take over a run from another machine; its nodes go on meanwhile."""
+    from burst.cli.control import go_on
+    from burst.cli.tasks import Given
+
+    given = Given(env=env, secret=secret)
+    raise typer.Exit(go_on(uri, given, detach=detach, yes=yes, as_json=json))
+
+
 @app.command(hidden=True)
 def control(run: RunName) -> None:
     """Be the controller of a run in the background; what --detach starts."""
@@ -211,6 +228,28 @@ def status(run: RunName, json: Json = False) -> None:
 
 
 @app.command()
+def nodes(
+    run: Annotated[Optional[str], typer.Argument(metavar="[RUN]")] = None,  # noqa: UP045
+    json: Json = False,
+) -> None:
+    """Show a run's nodes, past ones too; without RUN, those of all runs that are on."""
+    from burst.cli.show import show_nodes
+
+    show_nodes(run, as_json=json)
+
+
+@app.command()
+def ssh(
+    run: RunName,
+    node: Annotated[Optional[str], typer.Argument(metavar="[NODE]")] = None,  # noqa: UP045
+) -> None:
+    """Open a shell on a rented node; without NODE, on the head."""
+    from burst.cli.control import shell
+
+    shell(run, node)
+
+
+@app.command()
 def logs(
     run: RunName,
     follow: Annotated[
@@ -240,11 +279,17 @@ def cost(
 
 
 @app.command()
-def doctor(json: Json = False) -> None:
+def doctor(
+    reap: Annotated[
+        bool, typer.Option("--reap", help="List and end machines of runs nobody drives.")
+    ] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
     """Say what works on this machine and what does not, and what to do about it."""
-    from burst.cli.doctor import examine
+    from burst.cli.doctor import examine, reap_orphans
 
-    raise typer.Exit(examine(as_json=json))
+    raise typer.Exit(reap_orphans(yes=yes, as_json=json) if reap else examine(as_json=json))
 
 
 @app.command()

@@ -30,6 +30,7 @@ from burst.task_specs.units import duration_s
 STOP_WAIT_S = 120.0
 EXIT_BY_REASON = {"finished": 0, "stopped": 0, "budget": 5, "deadline": 5, "stuck": 4}
 POLL_S = 0.3
+ADOPT_WAIT_S = 20.0  # longer than a controller lets its lease stand (burst.wiring.LEASE_TTL_S)
 
 
 def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -> int:
@@ -51,17 +52,21 @@ def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) ->
     run = wiring.runs().find(name)
     wiring.runs().remember(run.record.run_id, run.store.uri)
     now = status_of(run, wiring.clock(), wiring.owner_alive)
+    wait_s = 0.0 if wiring.owner_known(run) else ADOPT_WAIT_S
     if now.state == "finished":
         sys.stderr.write(f"{run.record.run_id} is finished; there is nothing to resume\n")
         if as_json:
             print_json(summary(run))
         return 0
-    if now.live:
+    if now.live and not wait_s:
         raise OwnedError(f"{run.record.run_id} is on, driven by {now.owner}", hint="burst logs -f")
+    if wait_s:
+        sys.stderr.write(f"waiting for a sign of life of {now.owner}, {wait_s:.0f} s at most\n")
     run.store.delete([STOP_REQUEST])  # whoever resumes means it to go on
     task = _task_again(run, given)
     confirm(plan_of(task), yes=yes)
-    return _drive(run, user_env(task), detach=detach, as_json=as_json, resumed=True)
+    env = user_env(task)
+    return _drive(run, env, detach=detach, as_json=as_json, resumed=True, wait_s=wait_s)
 
 
 def _task_again(run: Run, given: Given) -> Task:
@@ -85,12 +90,21 @@ def serve(name: str) -> int:
     """Drive a run in the background; the user's variables come in by the environment."""
     run = wiring.runs().find(name)
     env = json.loads(os.environ.pop("BURST_USER_ENV", "{}"))
-    return _foreground(run, env, as_json=False, resumed=False, who="burst control")
+    wait_s = 0.0 if wiring.owner_known(run) else ADOPT_WAIT_S
+    return _foreground(run, env, as_json=False, resumed=False, who="burst control", wait_s=wait_s)
 
 
-def _drive(run: Run, env: Mapping[str, str], *, detach: bool, as_json: bool, resumed: bool) -> int:
+def _drive(
+    run: Run,
+    env: Mapping[str, str],
+    *,
+    detach: bool,
+    as_json: bool,
+    resumed: bool,
+    wait_s: float = 0.0,
+) -> int:
     if not detach:
-        return _foreground(run, env, as_json=as_json, resumed=resumed, who="you")
+        return _foreground(run, env, as_json=as_json, resumed=resumed, who="you", wait_s=wait_s)
     name = run.record.run_id
     log = wiring.home() / "controllers" / f"{name}.log"
     pid = wiring.detach(["control", run.store.uri], {"BURST_USER_ENV": json.dumps(dict(env))}, log)
@@ -102,13 +116,21 @@ def _drive(run: Run, env: Mapping[str, str], *, detach: bool, as_json: bool, res
     return 0
 
 
-def _foreground(run: Run, env: Mapping[str, str], *, as_json: bool, resumed: bool, who: str) -> int:
+def _foreground(
+    run: Run,
+    env: Mapping[str, str],
+    *,
+    as_json: bool,
+    resumed: bool,
+    who: str,
+    wait_s: float = 0.0,
+) -> int:
     budget = run.record.budget_usd
     view = watcher(
         json_only=as_json, budget_usd=None if budget is None else Decimal(budget), past=resumed
     )
     try:
-        controller = wiring.controller(run, view, env)
+        controller = wiring.controller(run, view, env, wait_s=wait_s)
         view.say(f"{run.record.run_id}  everything of this run is in {run.store.uri}")
         wiring.on_interrupt(controller, who)
         done = controller.run()
@@ -198,6 +220,18 @@ def _status(run: Run) -> RunStatus:
     return status_of(run, wiring.clock(), wiring.owner_alive)
 
 
+def shell(name: str, node_id: str | None) -> None:
+    """Become an ssh on a node of a run; on its head if no node is named."""
+    run = wiring.runs().find(name)
+    there = {node.node_id: node for node in _status(run).nodes if node.state in {"ready", "up"}}
+    chosen = node_id or next((n for n, node in there.items() if node.head), None)
+    if chosen not in there:
+        names = ", ".join(there) or "none"
+        raise UsageError(f"{run.record.run_id} has no such node that is up (up: {names})")
+    argv = wiring.ssh_argv(run, chosen)
+    os.execvp(argv[0], argv)  # noqa: S606 - that is what it is for
+
+
 def chaos_run(name: str, *, kill: str, notice: str | None, as_json: bool) -> int:
     """Kill one part of a run by SIGKILL, after a notice if one is asked for."""
     run = wiring.runs().find(name)
@@ -238,7 +272,7 @@ def _victim(now: RunStatus, kill: str) -> dict[str, Any]:
     if kill == "controller":
         return {"pid": now.owner_pid}
     if kill == "node":
-        nodes = [node for node in now.nodes if node.index > 0 and node.state != "ended"]
+        nodes = [n for n in now.nodes if not n.head and n.index > 0 and n.state in {"ready", "up"}]
         if not nodes:
             raise UsageError("no node is up yet; try again in a few seconds")
         return {"node_id": chance.choice(nodes).node_id}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from burst import wiring
 from burst.cli.output import print_json, table
 from burst.cli.words import human_bytes
-from burst.errors import BurstError
+from burst.errors import BurstError, UsageError
 
 GIB = 1024**3
 WANTED_DISK = 2 * GIB
@@ -40,6 +40,26 @@ def examine(*, as_json: bool) -> int:
             if not finding.works:
                 sys.stdout.write(f"fix {finding.what}: {finding.fix}\n")
     return 0 if all(f.works for f in found) else 9
+
+
+def reap_orphans(*, yes: bool, as_json: bool) -> int:
+    """List the rented machines of runs that nobody drives, and end them when told to."""
+    found = wiring.orphans()
+    told = [{"run": run_id, "machine": words} for run_id, words, _ in found]
+    if not as_json:
+        lines = [words for _, words, _ in found] or ["no machine of a run that nobody drives"]
+        sys.stdout.write("\n".join(lines) + "\n")
+    if found and not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"{len(found)} machines would be ended", hint="add --yes to end them")
+        sys.stderr.write("End them? [y/N] ")
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return 0
+    for _, _, end in found:
+        end()
+    if as_json:
+        print_json({"ended": told})
+    return 0
 
 
 def _python() -> Iterator[Finding]:

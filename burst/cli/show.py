@@ -13,7 +13,7 @@ from burst.cli.output import print_json, table
 from burst.cli.summary import cost_lines, kinds
 from burst.controller.logs import LogReader, of_worker
 from burst.controller.runs import Run
-from burst.controller.status import RunStatus, cost_of, status_of, worker_names
+from burst.controller.status import NodeStatus, RunStatus, cost_of, status_of, worker_names
 from burst.cost.report import COLUMNS, to_csv_rows, to_json
 from burst.errors import UsageError
 from burst.records import moment
@@ -94,22 +94,43 @@ def show_status(name: str, *, as_json: bool) -> None:
     if status.detail:
         lines.append(f"  because   {words.first_line(status.detail)}")
     sys.stdout.write("\n".join(lines) + "\n")
+    if status.nodes:
+        sys.stdout.write(_node_table(status.nodes) + "\n")
+    if status.state == "orphaned":
+        sys.stdout.write(f"go on with: burst resume {status.run_id}\n")
+
+
+def _node_table(nodes: Iterable[NodeStatus]) -> str:
     rows = [
         [
             node.node_id,
-            "head" if node.index == 0 else "workers",
+            "head" if node.head or (node.index == 0 and node.place.pool == "local") else "workers",
             node.state,
+            str(node.place),
             f"{node.launched:%H:%M:%S}",
             f"{node.ended:%H:%M:%S}" if node.ended else "",
             f"{words.dollars(node.usd_per_hour)}/h",
         ]
-        for node in status.nodes
+        for node in nodes
     ]
-    if rows:
-        header = ["node", "for", "state", "from", "to", "price"]
-        sys.stdout.write(table(header, rows, right="lllllr") + "\n")
-    if status.state == "orphaned":
-        sys.stdout.write(f"go on with: burst resume {status.run_id}\n")
+    header = ["node", "for", "state", "place", "from", "to", "price"]
+    return table(header, rows, right="llllllr")
+
+
+def show_nodes(name: str | None, *, as_json: bool) -> None:
+    """Print the nodes of a run, or those that are there of all runs that are on."""
+    if name is not None:
+        found = {(status := _status(wiring.runs().find(name))).run_id: status.nodes}
+    else:
+        on = [status for run in wiring.runs().all() if (status := _status(run)).live]
+        found = {status.run_id: tuple(n for n in status.nodes if n.ended is None) for status in on}
+    if as_json:
+        print_json(found)
+        return
+    for run_id, nodes in found.items():
+        sys.stdout.write(f"{run_id}\n{_node_table(nodes)}\n")
+    if not found:
+        sys.stdout.write("no run is on\n")
 
 
 def show_logs(name: str, *, follow: bool, node: str | None, everything: bool) -> None:

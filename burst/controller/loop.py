@@ -51,8 +51,9 @@ from burst.storage.port import ObjectStore
 log = logging.getLogger(__name__)
 
 
-END_AGAIN_S = 60.0  # how long an unheeded request to end a node waits for the next
+END_AGAIN_S = 15.0  # how long an unheeded request to end a node waits for the next
 LAST_LOGS_S = 15.0  # how long an agent may take to end its node and send the last of its logs
+TOLD_LIMIT_S = 30.0  # how long it waits for the pool's word on when they went
 END_LIMIT_S = 600.0  # how long the end of a run waits for its nodes to be gone
 
 
@@ -110,6 +111,7 @@ class Controller:
         self._store = tools.store
         self._observer = Observer(run.run_id, tools.store, tools.provisioner, tools.clock)
         self._spans = history.spans
+        self._intents = {intent.node_id: intent for intent in history.intents}
         self._asked: list[StopAsked] = []
         self._order = 0
         self._told: dict[str, bytes] = {}  # what each node was told last
@@ -211,9 +213,9 @@ class Controller:
 
     def _confirm_found(self, there: Mapping[str, NodeView]) -> None:
         """Count the machines that came of launches which an earlier controller only decided."""
-        for intent in self._history.intents:
-            if intent.node_id in there:
-                self._count(intent.node_id, intent.index, intent.choice, intent.decided)
+        for name in self._intents.keys() & there.keys():
+            intent = self._intents.pop(name)
+            self._count(intent.node_id, intent.index, intent.choice, intent.decided)
 
     def _clear_away(self, keep: set[str]) -> None:
         """End what no decision of ours stands for; its time counts until its last sign of life."""
@@ -391,7 +393,7 @@ class Controller:
         )
 
     def _see_off(self) -> None:
-        """Book what is gone by now, ask again for what is not, and take the pool's own times."""
+        """Book what is gone by now, and ask again for what is not."""
         views = self._observer.views
         for node_id, leaving in list(self._leaving.items()):
             view, silent_s = views.get(node_id), self._tools.clock.monotonic() - leaving.asked_s
@@ -401,28 +403,39 @@ class Controller:
                     self._leave(node_id, leaving)
             elif leaving.asked_s >= self._observer.looked_s:
                 continue  # what was seen is older than the request
-            elif view is None or view.state in {"gone", "refused"}:
-                self._gone(node_id)
-            elif silent_s >= END_AGAIN_S:
-                self._leave(node_id, leaving)
+            elif view is None or view.state in {"gone", "refused"} or silent_s >= END_AGAIN_S:
+                self._leave(node_id, leaving)  # a list may leave out what is there; `end` knows
+        self._take_times(views)
+
+    def _take_times(self, views: Mapping[str, NodeView]) -> None:
+        """Put what the pool itself says of its machines' times for what we noted."""
+        for view in views.values():
+            intent = self._intents.pop(view.node_id, None) if view.since else None
+            if intent is not None:  # an earlier controller died before it could count it
+                self._count(intent.node_id, intent.index, intent.choice, intent.decided)
         for span in self._spans:
-            view = views.get(span.node_id)
-            if view is not None and view.since is not None and not span.refused:
-                times = (view.since, view.until or span.ended)
+            told = views.get(span.node_id)
+            if told is not None and told.since is not None and not span.refused:
+                times = (told.since, told.until or span.ended)
                 if times != (span.launched, span.ended):
                     self._tools.book.billed(span.node_id, *times, self._tools.clock.now())
                     self._spans = bill(self._spans, span.node_id, *times)
 
     def _wait_for_ends(self) -> None:
-        """Wait until every node is gone; LeftoverError with those that are not."""
-        began = self._tools.clock.monotonic()
-        while self._tools.provisioner.outlives or self._leaving:
+        """Wait until every node is gone, and for the pool's own word on when it went.
+
+        LeftoverError with the nodes that are still there.
+        """
+        began = left_s = self._tools.clock.monotonic()  # left_s: when one was still there
+        while True:
             self._observer.look()
             self._see_off()
             self._renew()
-            if not self._leaving:
-                return
-            if self._tools.clock.monotonic() - began > END_LIMIT_S:
+            now_s = self._tools.clock.monotonic()
+            left_s = now_s if self._leaving else left_s
+            if now_s - began > END_LIMIT_S or now_s - left_s > TOLD_LIMIT_S:
+                break
+            if not (self._leaving or self._untold()):
                 break
             self._tools.clock.sleep(self._tools.tick_s)
         if self._leaving:
@@ -431,6 +444,11 @@ class Controller:
                 f"{names} of {self._run.run_id} cannot be ended and may cost money",
                 hint="burst doctor --reap lists and ends what carries burst's tags",
             )
+
+    def _untold(self) -> bool:
+        """Whether the pool says when machines began, and of one not yet when it ended."""
+        views = [self._observer.views.get(span.node_id) for span in self._spans]
+        return any(view is not None and view.since and not view.until for view in views)
 
     def _next_order(self) -> int:
         """Orders are numbered by time, so that a later controller's are newer."""

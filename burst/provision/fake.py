@@ -76,13 +76,16 @@ class FakeCloud:
         }
 
     def list(self, run_id: str) -> dict[str, Machine]:
-        """Return what the cloud says is there, which may be late or wrong."""
+        """Return what the cloud says was made for a run, which may be late or wrong."""
         self._throttle()
+        self.alive()
         old = self.clock.monotonic() - self.faults.late_s
         return {
             token: machine
-            for token, machine in self.alive(run_id).items()
-            if machine.born_s <= old and self.chance.random() >= self.faults.wrong
+            for token, machine in self.machines.items()
+            if machine.request.run_id == run_id
+            and machine.born_s <= old
+            and self.chance.random() >= self.faults.wrong
         }
 
     def end(self, token: str) -> None:
@@ -152,8 +155,9 @@ class FakeProvisioner:
         del doubted
         for request in list(self._unmade.values()):
             self._make(request)
-        there = {m.request.node_id: m for m in self._cloud.list(run_id).values()}
-        self._seen |= there
+        listed = {m.request.node_id: m for m in self._cloud.list(run_id).values()}
+        self._seen |= listed
+        there = {name: machine for name, machine in listed.items() if machine.ended is None}
         names = sorted({*self._asked, *self._seen})
         return tuple(self._view(name, there) for name in names)
 
@@ -182,12 +186,12 @@ class FakeProvisioner:
         try:
             wanted = json.loads(self._store.get(desired_key(name)))
         except FileNotFoundError:
-            wanted = {"ray": None}
-        ray = wanted["ray"] or {}
+            wanted = {}
+        ray = wanted.get("ray") or {}
         self._beat += 1
         status = {
             "setup": "done",
-            "ray": "up" if ray else "waiting",
+            "ray": "ended" if wanted.get("end") else "up" if ray else "waiting",
             "cluster": ray.get("cluster", 0),
             "address": "127.0.0.2:6379",
             "beat": self._beat,

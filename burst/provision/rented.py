@@ -304,6 +304,13 @@ class RentedProvisioner:
             self._clock.sleep(2.0)
         raise TransientError(f"{node_id} of {run_id} is still there")
 
+    def kill_node(self, run_id: str, node_id: str) -> None:
+        """Take a machine away behind SkyPilot's back, as a cloud does."""
+        if self._cloud is not None:
+            self._cloud.end(run_id, [node_id])
+        else:
+            self.ssh(run_id, node_id).run("sudo -n poweroff -f")
+
     def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
         prefix, found = cluster_name(run_id, ""), []
         for name in self._clusters.states(prefix, refresh=False):

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +25,7 @@ class Lab:
     def __init__(self) -> None:
         self.home = image.ROOT / "home"
         self._socket = image.ROOT / "control"
+        self.seeded: Counter[str] = Counter()  # the calls that furnished the account
         self._cloud: subprocess.Popen[bytes] | None = None
 
     @property
@@ -52,6 +54,7 @@ class Lab:
         market.furnish(self.home)
         self._start_cloud()
         self.run([sys.executable, "-m", "tests.lab.market"])
+        self.seeded.update(self.state()["calls"])
         self.run(["sky", "api", "start"])
         return self
 

@@ -91,9 +91,9 @@ def test_status_of_a_run_that_is_on(burst: Call, on: Run) -> None:
         "  training  step 4 of 8  loss 0.500  10 tokens/s  $0.0600  40 s left\n"
         "  saved     step 4\n"
         "  losses    0 nodes, 0 restarts of the workers\n"
-        "node  for      state  from      to    price\n"
-        "n001  head     up     00:00:00      $0.00/h\n"
-        "n002  workers  up     00:00:00      $3.60/h\n"
+        "node  for      state  place      from      to    price\n"
+        "n001  head     up     local box  00:00:00      $0.00/h\n"
+        "n002  workers  up     local box  00:00:00      $3.60/h\n"
     )
     found = json.loads(burst("status", name, "--json").out)
     assert [node["state"] for node in found["nodes"]] == ["up", "up"]

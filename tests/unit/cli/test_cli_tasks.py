@@ -250,8 +250,8 @@ def test_a_secret_reaches_the_run_and_not_its_folder(
     monkeypatch.setenv("WHO", SECRET)
     reached: list[dict[str, str]] = []
 
-    def foreground(run: Run, view: object, env: Mapping[str, str]) -> Controller:
-        del run, view
+    def foreground(run: Run, view: object, env: Mapping[str, str], *, wait_s: float) -> Controller:
+        assert wait_s == 0
         reached.append(dict(env))
         raise OwnedError("that is far enough")
 

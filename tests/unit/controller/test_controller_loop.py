@@ -2,199 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
+from fake_world import LIMITS, Deadly, Killed, World
 
 from burst.controller.account import legs
-from burst.controller.book import Book, read_history
-from burst.controller.loop import Controller, Tools
-from burst.cost.decide import Done, Limits
+from burst.controller.book import read_history
+from burst.cost.decide import Done
 from burst.errors import OwnedError
-from burst.provision.fake import FakeCloud, FakeProvisioner, Faults
-from burst.records import (
-    ORDER,
-    AttemptRecord,
-    Outcome,
-    WorkerRecord,
-    attempt_key,
-    chunk_key,
-    desired_key,
-    encode,
-    outcome_key,
-    stamp,
-)
+from burst.provision.fake import Faults
 from burst.storage.journal import Journal
-from burst.storage.lease import Lease, Owner
-from burst.storage.memory import MemoryStore
-from some_run import CHOICE, RUN
-
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-OWNER = Owner(host="here", pid=1, started_at="0", name="test")
-LIMITS = Limits(nodes=2, least_nodes=1, choices=(CHOICE,), head_apart=True)
-
-
-class Quiet:
-    """A watcher that looks away."""
-
-    def decided(self, *_: object) -> None: ...
-    def fact(self, _: object) -> None: ...
-    def tick(self, *_: object) -> None: ...
-
-
-class World:
-    """Time, and what workers would do in it: one step a second once somebody drives them."""
-
-    def __init__(self, steps: int = 10) -> None:
-        self.store = MemoryStore()
-        self.cloud = FakeCloud(self)
-        self.outlives = False
-        self.steps = steps
-        self.step = 0
-        self.saved = 0
-        self.attempt = 0
-        self.chunk = 0
-        self.seconds = 0.0
-        self.drivers: set[tuple[str, int]] = set()
-        self.at: dict[float, list[Callable[[], None]]] = {}
-
-    def now(self) -> datetime:
-        return BEGIN + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        before = self.seconds
-        self.seconds += seconds
-        for when in [w for w in self.at if before < w <= self.seconds]:
-            for act in self.at.pop(when):
-                act()
-        if int(self.seconds) > int(before):
-            self.work()
-
-    def when(self, seconds: float, act: Callable[[], None]) -> None:
-        self.at.setdefault(seconds, []).append(act)
-
-    def work(self) -> None:
-        """Let the workers of a live driver do a step."""
-        driven = [(n, d) for n in self.nodes() if (d := self._wanted(n).get("driver"))]
-        if not driven:
-            return
-        head, driver = max(driven, key=lambda pair: pair[1]["attempt"])
-        if (head, driver["attempt"]) not in self.drivers:
-            self.drivers.add((head, driver["attempt"]))
-            self.begin(driver["attempt"])
-            return
-        self.do_step()
-
-    def nodes(self) -> list[str]:
-        return [machine.request.node_id for machine in self.cloud.alive().values()]
-
-    def ever(self) -> list[str]:
-        return [machine.request.node_id for machine in self.cloud.machines.values()]
-
-    def lose(self, node_id: str) -> None:
-        self.cloud.lose(f"r-abcdef/{node_id}")
-
-    def _wanted(self, node_id: str) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads(self.store.get(desired_key(node_id)))
-        except FileNotFoundError:
-            return {}
-        return found
-
-    def begin(self, driver: int) -> None:
-        self.attempt += 1
-        self.chunk = 0
-        self.step = self.saved
-        workers = tuple(
-            WorkerRecord(rank=n, node_id=node, host="h", pid=n, start_time=0.0)
-            for n, node in enumerate(self.nodes())
-        )
-        record = AttemptRecord(
-            attempt=self.attempt,
-            world_size=2,
-            started=stamp(self.now()),
-            driver=driver,
-            workers=workers,
-        )
-        self.store.create(attempt_key(self.attempt), record.encode())
-        self.tell({"kind": "resumed", "step": self.step, "world": 2})
-
-    def do_step(self) -> None:
-        self.step += 1
-        start = stamp(self.now() - timedelta(seconds=0.9))
-        common = {"attempt": self.attempt, "start": start, "end": stamp(self.now())}
-        self.tell(
-            {
-                "kind": "step",
-                "step": self.step,
-                "epoch": 0,
-                "samples": 4,
-                "tokens": 8,
-                "loss": 1.0 / self.step,
-                "lr": 0.1,
-                "total": self.steps,
-                **common,
-            }
-        )
-        stop = self._stop_ordered()
-        if stop or self.step == self.steps or self.step % 4 == 0:
-            self.saved = self.step
-            self.tell({"kind": "saved", "step": self.step, "size_bytes": 1, **common})
-        if stop or self.step == self.steps:
-            self.end("stopped" if stop else "finished")
-
-    def _stop_ordered(self) -> bool:
-        try:
-            return b'"kind":"stop"' in self.store.get(ORDER)
-        except FileNotFoundError:
-            return False
-
-    def end(self, kind: str, error: str = "") -> None:
-        outcome = Outcome(
-            attempt=self.attempt,
-            kind=kind,  # type: ignore[arg-type]  # a literal in every caller
-            step=self.step,
-            time=stamp(self.now()),
-            error=error,
-            error_type="TrainingError" if error else "",
-        )
-        self.store.put(outcome_key(self.attempt), outcome.encode())
-        self.drivers = {(head, n) for head, n in self.drivers if head not in self.nodes()}
-
-    def tell(self, fact: dict[str, Any]) -> None:
-        self.chunk += 1
-        line = {"time": stamp(self.now()), **fact}
-        self.store.put(chunk_key(self.attempt, self.chunk), encode(line) + b"\n")
-
-    def controller(self, limits: Limits = LIMITS, store: Any = None) -> Controller:
-        place = store or self.store
-        lease = Lease.acquire(
-            place,
-            OWNER,
-            ttl_s=15,
-            clock=self,
-            alive=lambda _: False,
-        )
-        journal = Journal(place)
-        tools = Tools(
-            store=place,
-            provisioner=FakeProvisioner(self.cloud, self.store, outlives=self.outlives),
-            clock=self,
-            book=Book(journal),
-            lease=lease,
-            watcher=Quiet(),
-            env={},
-            driver_argv=("python",),
-        )
-        return Controller(RUN, limits, read_history(journal), tools)
+from some_run import RUN
 
 
 @pytest.fixture
@@ -270,33 +91,6 @@ def test_a_second_controller_stops_the_first_at_its_next_word(world: World) -> N
     with pytest.raises(OwnedError, match="another controller"):
         first.run()
     assert second[0].reason == "finished"
-
-
-class Killed(BaseException):
-    """The controller's process is gone at this very write."""
-
-
-class Deadly:
-    """A store that kills its writer at its n-th journal entry, before or after it is written."""
-
-    def __init__(self, inner: MemoryStore, at: int, *, after: bool) -> None:
-        self._inner = inner
-        self._left = at
-        self._after = after
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-    def create(self, key: str, data: bytes) -> str:
-        if not key.startswith("journal/"):
-            return self._inner.create(key, data)
-        self._left -= 1
-        if self._left == 0 and not self._after:
-            raise Killed
-        version = self._inner.create(key, data)
-        if self._left == 0:
-            raise Killed
-        return version
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -1,0 +1,113 @@
+"""The controller against a cloud that throttles, forgets, lies and takes; killed at random too.
+
+What must hold whatever happens: the run ends, every machine ever made is ended and has its row in
+the ledger, and there is no row without a machine.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from fake_world import Deadly, Killed, World
+
+from burst.controller.book import read_history
+from burst.cost.decide import Done, Limits
+from burst.cost.placement import Choice, Place
+from burst.ports import NodeRequest
+from burst.provision.fake import Faults
+from burst.storage.journal import Journal
+from some_run import RUN
+
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-west-2a")
+CHOICES = tuple(
+    Choice(
+        place=Place(
+            pool="aws", region=zone[:-1], zone=zone, machine_type="m6i.large", spot=market == "spot"
+        ),
+        usd_per_hour=Decimal(usd),
+    )
+    for market, usd in (("spot", "0.04"), ("on-demand", "0.1"))
+    for zone in ZONES
+)
+LIMITS = Limits(nodes=3, least_nodes=1, choices=CHOICES, max_idle_losses=50)
+KILLS = 3
+
+
+def cloudy(seed: int) -> World:
+    """Return a world whose cloud has the faults of a seed."""
+    chance = random.Random(seed)
+    world = World(steps=60)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    world.cloud.chance = random.Random(seed)
+    world.cloud.faults = Faults(
+        throttled=chance.choice([0.0, 0.1, 0.4]),
+        unheard=chance.choice([0.0, 0.2]),
+        wrong=chance.choice([0.0, 0.02]),
+        late_s=chance.choice([0.0, 1.5, 8.0]),
+        lingers_s=chance.choice([0.0, 3.0, 40.0]),
+    )
+    empty = {zone: (chance.uniform(0, 90), chance.uniform(0, 120)) for zone in ZONES}
+
+    def stock(request: NodeRequest) -> bool:
+        since, lasts = empty[request.choice.place.zone]
+        return not since <= world.seconds <= since + lasts
+
+    world.cloud.stock = stock
+    for _ in range(chance.randrange(6)):
+        world.when(chance.uniform(5, 150), lambda: lose_any(world, chance))
+    return world
+
+
+def lose_any(world: World, chance: random.Random) -> None:
+    nodes = world.nodes()
+    if nodes:
+        world.lose(chance.choice(nodes))
+
+
+def drive(world: World, seed: int) -> Done:
+    """Drive the run to its end with controllers that die at random journal entries."""
+    chance = random.Random(f"kill {seed}")
+    for _ in range(chance.randrange(KILLS + 1)):
+        deadly = Deadly(world.store, chance.randrange(1, 25), after=chance.random() < 0.5)
+        try:
+            return world.controller(LIMITS, store=deadly).run()
+        except Killed:
+            for _ in range(chance.randrange(60)):  # until somebody takes over, training goes on
+                world.sleep(1.0)
+    return world.controller(LIMITS).run()
+
+
+def check(world: World) -> None:
+    assert world.cloud.alive() == {}
+    spans = read_history(Journal(world.store)).spans
+    made = {m.request.node_id: m for m in world.cloud.machines.values()}
+    paid = {span.node_id: span for span in spans if not span.refused}
+    assert made.keys() <= paid.keys(), "a machine without a row"
+    assert len({span.node_id for span in spans}) == len(spans), "two rows for one launch"
+    assert all(span.ended for span in spans)
+    for name, machine in made.items():
+        ended = paid[name].ended
+        assert machine.ended is not None
+        assert ended is not None
+        assert (paid[name].launched, ended) == (machine.born, machine.ended)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_the_cloud_does_no_machine_is_lost(seed: int) -> None:
+    world = cloudy(seed)
+    done = drive(world, seed)
+    assert done.reason == "finished", done
+    assert done.step == 60
+    check(world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30, 300))
+def test_whatever_the_cloud_does_no_machine_is_lost_in_300_seeds(seed: int) -> None:
+    world = cloudy(seed)
+    assert drive(world, seed).reason == "finished"
+    check(world)
