@@ -28,6 +28,7 @@ from burst.cost.events import (
     Saved,
     Started,
     StopAsked,
+    Stopped,
     TakenOver,
     Tick,
 )
@@ -51,6 +52,7 @@ from burst.storage.port import ObjectStore
 log = logging.getLogger(__name__)
 
 
+LAST_WORDS_S = 10.0  # how long a driver may take to end once its training has
 END_AGAIN_S = 15.0  # how long an unheeded request to end a node waits for the next
 LAST_LOGS_S = 15.0  # how long an agent may take to end its node and send the last of its logs
 TOLD_LIMIT_S = 30.0  # how long it waits for the pool's word on when they went
@@ -279,9 +281,21 @@ class Controller:
             self._tools.book.decision(event, actions, after, at)
         if after != state:
             self._tools.watcher.decided(after, event, at)
+        if isinstance(event, Finished | Stopped) and isinstance(state, Active) and state.driving:
+            self._await_driver(state.head)
         for action in actions:
             self._act(action, event)
         return after
+
+    def _await_driver(self, head: str) -> None:
+        """Let the driver come to its own end, so that what workers wrote last arrives."""
+        began = self._tools.clock.monotonic()
+        while self._tools.clock.monotonic() - began < LAST_WORDS_S:
+            status = read_json(self._store, status_key(head)) or {}
+            if (status.get("driver") or {}).get("state") != "running":
+                return
+            self._renew()
+            self._tools.clock.sleep(self._tools.tick_s)
 
     def _act(self, action: Action, event: Event) -> None:
         match action:
