@@ -112,7 +112,7 @@ class Lab:
         return done
 
     def start(self, argv: Sequence[str], log: Path, **env: str) -> subprocess.Popen[bytes]:
-        """Start a command in the lab's network and leave it running."""
+        """Start a command in the lab's network and leave it running; it has the pid returned."""
         with log.open("ab") as out:
             return subprocess.Popen(
                 self._inside(argv), env={**self.env, **env}, cwd=REPO, stdout=out, stderr=out
