@@ -133,18 +133,24 @@ class Controller:
 
     def run(self) -> Done:
         """Drive the run to its end; LeftoverError if a node of it cannot be ended."""
-        state = self._take_over()
+        state = self.begin()
         while isinstance(state, Active):
-            for event in self._events(state):
-                state = self._apply(state, event)
-                if isinstance(state, Done):
-                    break
-            else:
-                self._steer(state)
-                self._see_off()
-                self._tools.clock.sleep(self._tools.tick_s)
+            state = self.reconcile(state)
+            self._tools.clock.sleep(self._tools.tick_s)
         self._wait_for_ends()
         return state
+
+    def reconcile(self, state: Active) -> State:
+        """Observe once, decide on all that happened, and act."""
+        after: State = state
+        for event in self._events(state):
+            after = self._apply(after, event)
+            if isinstance(after, Done):
+                return after
+        assert isinstance(after, Active)
+        self._steer(after)
+        self._see_off()
+        return after
 
     def close(self) -> None:
         """Give the lease back, so that a resume need not wait."""
@@ -152,7 +158,7 @@ class Controller:
 
     # Taking over ----------------------------------------------------------------------------------
 
-    def _take_over(self) -> State:
+    def begin(self) -> State:
         """Go on with what an earlier controller left, or clear it away and start."""
         tools, state = self._tools, self._history.state
         now = tools.clock.now()
