@@ -12,10 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -297,21 +296,20 @@ def ssh_argv(run: Run, node_id: str) -> list[str]:
     return rented_pool(run).ssh(run.record.run_id, node_id).argv(interactive=True)
 
 
-def orphans() -> tuple[tuple[str, str, Callable[[], None]], ...]:
-    """Return the rented machines of runs that nobody drives: run, words, and how to end it.
+def orphans() -> tuple[tuple[Run, str], ...]:
+    """Return the rented machines of runs that nobody drives, in words.
 
     Machines of runs that are not known here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
     from burst.provision import ec2
 
-    found: list[tuple[str, str, Callable[[], None]]] = []
+    found: list[tuple[Run, str]] = []
     for run in runs().all():
         regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
-        if not regions or status_of(run, clock(), owner_alive).live:
-            continue
-        there = [one for one in ec2.instances(regions, run.record.run_id) if one.costs]
-        found += [(run.record.run_id, str(one), partial(ec2.end, [one])) for one in there]
+        if regions and not status_of(run, clock(), owner_alive).live:
+            there = ec2.instances(regions, run.record.run_id)
+            found += [(run, str(one)) for one in there if one.costs]
     return tuple(found)
 
 

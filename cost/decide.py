@@ -393,7 +393,7 @@ def _after_loss(state: Active, event: NodeLost, limits: Limits) -> Decision:
 
 
 def _after_driver(state: Active, event: DriverLost, limits: Limits) -> Decision:
-    if event.driver != state.driver or not state.driving:
+    if event.driver != state.driver or not state.head:
         return state, ()
     if state.stopping:
         return _done(state, state.stopping.reason, state.stopping.detail)

@@ -180,9 +180,12 @@ def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
     elif before.state == "new":
         sys.stderr.write("no controller drives it yet; it will stop once one does\n")
         after = before
-    else:
+    elif run.record.pool == "local" or all(node.ended for node in before.nodes):
         for found in wiring.provisioner(run).sweep(run.record.run_id):
             sys.stderr.write(f"ended: {found}\n")
+        after = _status(run)
+    else:
+        release(run, now=now)
         after = _status(run)
     if as_json:
         print_json(summary(run))
@@ -190,6 +193,15 @@ def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
         saved = f"step {after.saved_step} is saved" if after.saved_step else "nothing was saved yet"
         sys.stdout.write(f"{after.run_id}: {after.state}; {saved}\n")
     return 0
+
+
+def release(run: Run, *, now: bool) -> None:
+    """Be the controller of a run that nobody drives for as long as it takes to end it."""
+    view = LineWatcher(sys.stderr, budget_usd=None, past=True)
+    controller = wiring.controller(run, view, {})
+    controller.ask_stop("you, while no controller drove it", now=now)
+    controller.run()
+    controller.close()
 
 
 def _confirm_loss(now: RunStatus) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from burst import wiring
+from burst.cli.control import release
 from burst.cli.output import print_json, table
 from burst.cli.words import human_bytes
 from burst.errors import BurstError, UsageError
@@ -45,9 +46,9 @@ def examine(*, as_json: bool) -> int:
 def reap_orphans(*, yes: bool, as_json: bool) -> int:
     """List the rented machines of runs that nobody drives, and end them when told to."""
     found = wiring.orphans()
-    told = [{"run": run_id, "machine": words} for run_id, words, _ in found]
+    told = [{"run": run.record.run_id, "machine": words} for run, words in found]
     if not as_json:
-        lines = [words for _, words, _ in found] or ["no machine of a run that nobody drives"]
+        lines = [words for _, words in found] or ["no machine of a run that nobody drives"]
         sys.stdout.write("\n".join(lines) + "\n")
     if found and not yes:
         if not sys.stdin.isatty():
@@ -55,8 +56,8 @@ def reap_orphans(*, yes: bool, as_json: bool) -> int:
         sys.stderr.write("End them? [y/N] ")
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return 0
-    for _, _, end in found:
-        end()
+    for run in {run.record.run_id: run for run, _ in found}.values():
+        release(run, now=True)
     if as_json:
         print_json({"ended": told})
     return 0

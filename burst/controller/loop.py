@@ -128,7 +128,7 @@ class Controller:
         return self._observer.error_type
 
     def ask_stop(self, who: str, *, now: bool = False) -> None:
-        """Ask for a stop from a signal handler or another thread."""
+        """Ask for a stop: before `run`, from a signal handler, or from another thread."""
         self._asked.append(StopAsked(who=who, now=now, at_s=self._age()))
 
     def run(self) -> Done:
@@ -183,13 +183,16 @@ class Controller:
             step=max(step, state.step),
             saved_step=max(saved, state.saved_step),
         )
-        keep = {node.node_id for node in state.nodes} & there.keys() if going_on else set[str]()
+        if not going_on:
+            state = replace(state, nodes=(), driving=False, head="")
+        keep = {node.node_id for node in state.nodes} & there.keys()
         self._clear_away(keep)
         if self._last_outcome() == "finished":
             return self._apply(state, Finished(at_s=self._age()))
+        if self._asked:  # it was taken over to be stopped: nothing is launched any more
+            return self._apply(state, self._asked.pop(0))
         if going_on:
             return self._apply(state, TakenOver(found=tuple(sorted(keep)), at_s=self._age()))
-        state = replace(state, nodes=(), driving=False, head="")
         return self._apply(state, Started(at_s=self._age()))
 
     def _catch_up(self, *, going_on: bool) -> tuple[int, int]:

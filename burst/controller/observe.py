@@ -244,6 +244,11 @@ class Observer:
                 self.address = (state.driver, str(status["address"]))
             if node.state != "up":
                 yield NodeUp(node_id=name, driver=state.driver, at_s=at_s)
+        if name == state.head and status.get("ray") == "down":
+            if status.get("cluster") == state.driver:
+                why = f"Ray's head ended on {name}"
+                yield DriverLost(driver=state.driver, why=why, at_s=at_s)
+            return
         driver = status.get("driver") or {}
         if name == state.head and driver.get("state") == "exited" and state.driving:
             code = driver.get("exit_code")

@@ -199,6 +199,20 @@ def test_machines_end_themselves_when_nobody_takes_over(person: Person) -> None:
 
 
 @pytest.mark.slow
+def test_skypilots_server_and_database_may_be_lost(person: Person, undisturbed: str) -> None:
+    """A healthy run goes on, and its machines are found by their tags at its end."""
+    run = person.start("run", str(TOY / "task.yaml"), "--yes")
+    person.until(lambda: person.status()["step"] >= 9)
+    before = sorted(person.nodes())
+    person.lab.run(["sky", "api", "stop"])
+    for path in (person.lab.home / ".sky").glob("state.db*"):
+        path.unlink()
+    assert run.wait(400) == 0, person.log.read_text()
+    person.check_end(undisturbed)
+    assert sorted(person.nodes("terminated", person.status()["run"])) == before
+
+
+@pytest.mark.slow
 def test_ctrl_c_while_machines_are_made_leaves_none(person: Person) -> None:
     """C73."""
     run = person.start("run", str(TOY / "task.yaml"), "--yes")

@@ -105,6 +105,37 @@ def test_whatever_the_cloud_does_no_machine_is_lost(seed: int) -> None:
     check(world)
 
 
+@pytest.mark.parametrize("now", [False, True])
+def test_a_run_whose_controller_is_gone_is_stopped_without_renting_anything(now: bool) -> None:
+    world = World(steps=60)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    try:
+        world.controller(LIMITS, store=Deadly(world.store, 12, after=True)).run()
+    except Killed:
+        world.sleep(5.0)
+    before = world.ever()
+    world.lose(before[-1])
+    controller = world.controller(LIMITS)
+    controller.ask_stop("you", now=now)
+    done = controller.run()
+    assert done.reason == "stopped"
+    assert world.ever() == before
+    check(world)
+
+
+def test_a_pool_that_does_not_answer_is_no_reason_to_give_up_its_nodes() -> None:
+    """A healthy run is never torn down because status calls fail."""
+    world = World(steps=60)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    world.when(10, lambda: setattr(world.cloud.faults, "throttled", 1.0))
+    world.when(50, lambda: setattr(world.cloud.faults, "throttled", 0.0))
+    done = world.controller(LIMITS).run()
+    assert (done.reason, done.preemptions, len(world.ever())) == ("finished", 0, 3)
+    check(world)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30, 300))
 def test_whatever_the_cloud_does_no_machine_is_lost_in_300_seeds(seed: int) -> None:
