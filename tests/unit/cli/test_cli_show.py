@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import sys
@@ -309,3 +310,46 @@ def test_a_name_of_a_folder_that_is_no_run(burst: Call, tmp_path: Path) -> None:
     said = burst("status", tmp_path)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith("error: there is no run at ")
+
+
+def test_nodes_of_a_run_and_of_all_that_are_on(burst: Call, on: Run) -> None:
+    said = burst("nodes", "toy")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[2] == "n001  head     up     local box  00:00:00      $0.00/h"
+    assert burst("nodes").out == said.out
+    found = json.loads(burst("nodes", "--json").out)
+    assert [node["node_id"] for node in found[on.record.run_id]] == ["n001", "n002"]
+
+
+def test_without_a_run_that_is_on_there_are_no_nodes(burst: Call, over: Run) -> None:
+    del over
+    assert burst("nodes").out == "no run is on\n"
+
+
+def test_a_shell_on_a_node_that_is_a_process_here_is_refused(burst: Call, on: Run) -> None:
+    name = on.record.run_id
+    said = burst("ssh", "toy")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"error: {name} runs on this machine; its nodes are processes here\n"
+    said = burst("ssh", "toy", "n009")
+    assert said.err == f"error: {name} has no such node that is up (up: n001, n002)\n"
+
+
+def test_reaping_lists_and_ends_only_when_told_to(
+    burst: Call, on: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(wiring, "orphans", lambda: ((on, "i-1 (m6i.large) in us-east-1a"),))
+    module = importlib.import_module("burst.cli.doctor")
+    monkeypatch.setattr(module, "release", lambda run, now: ended.append(run.store.uri))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    said = burst("doctor", "--reap")
+    assert (said.code, said.out) == (2, "i-1 (m6i.large) in us-east-1a\n")
+    assert ended == []
+    said = burst("doctor", "--reap", "--yes", "--json")
+    assert json.loads(said.out) == {
+        "ended": [{"run": on.record.run_id, "machine": "i-1 (m6i.large) in us-east-1a"}]
+    }
+    assert ended == [on.store.uri]
+    monkeypatch.setattr(wiring, "orphans", tuple)
+    assert burst("doctor", "--reap").out == "no machine of a run that nobody drives\n"
