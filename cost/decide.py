@@ -270,7 +270,7 @@ def _after_refusal(state: Active, event: LaunchRefused, limits: Limits) -> Decis
     known = state.refusals
     for one in event.refusals:
         known = refused(known, one.place, one.reason, event.at_s)
-    words = "; ".join(f"{r.place}: {r.reason}" for r in event.refusals)
+    words = "; ".join(map(str, event.refusals))
     step = _Step(replace(state, refusals=known, refusal=words))
     if state.stopping:
         return _drop(step, node).decision

@@ -36,6 +36,10 @@ class Refused:
     reason: Reason
     detail: str = ""
 
+    def __str__(self) -> str:
+        said = f" ({self.detail})" if self.detail and self.reason == "unknown" else ""
+        return f"{self.place}: {self.reason}{said}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRefused:

@@ -380,7 +380,7 @@ class Controller:
         lost = isinstance(event, NodeLost) and event.node_id == node_id
         note = "lost" if lost else "released"
         if refused and isinstance(event, LaunchRefused):
-            note = "; ".join(f"{r.place}: {r.reason}" for r in event.refusals)
+            note = "; ".join(map(str, event.refusals))
         now = self._tools.clock
         leaving = _Leaving(now.now(), note, now.monotonic(), refused=refused)
         if self._tools.provisioner.outlives and not (lost or refused):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from burst.cost.placement import Reason
+from burst.errors import BurstError
 
 _WORDS: tuple[tuple[Reason, str], ...] = (
     (
@@ -46,6 +47,15 @@ _PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
     for reason, words in _WORDS
 )
 LONGEST = 400
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class RefusedError(BurstError):
+    """A launch came to nothing. `said` is all that the cloud, and what asked it, said."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
 
 
 def reason_of(text: str) -> Reason:
@@ -55,6 +65,6 @@ def reason_of(text: str) -> Reason:
 
 def gist(text: str) -> str:
     """Return the line that says it: the one with the cloud's code, or the last one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _COLOURS.sub("", text).splitlines() if line.strip()]
     said = [line for line in lines if any(words.search(line) for _, words in _PATTERNS)]
     return (said or lines or [""])[-1][:LONGEST]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from burst.errors import BurstError, TransientError
 from burst.ports import Clock, NodeRequest, NodeView
 from burst.provision import refusals
 from burst.provision.bundle import bundle, pins
+from burst.provision.refusals import RefusedError
 from burst.provision.ssh import Login, Ssh
 from burst.records import scratch_name
 
@@ -133,8 +135,7 @@ class RentedProvisioner:
                 self._start_agent(node)
                 node.ready_s = self._clock.monotonic()
         except BurstError as error:
-            said = getattr(error, "said", str(error))
-            log.info("%s: %s", node.request.node_id, refusals.gist(said))
+            said = error.said if isinstance(error, RefusedError) else str(error)
             self._clear(node)
             reason: Reason = refusals.reason_of(said)
             place, gist = node.request.choice.place, refusals.gist(said)
@@ -145,7 +146,16 @@ class RentedProvisioner:
         labels = {"burst-run": request.run_id, "burst-node": request.node_id}
         name = cluster_name(request.run_id, request.node_id)
         said = self._settings.home / "rented" / request.run_id / f"{request.node_id}.log"
-        self._clusters.launch(name, request.choice.place, self._settings.wanted, labels, said)
+        launch = partial(
+            self._clusters.launch, name, request.choice.place, self._settings.wanted, labels, said
+        )
+        try:
+            launch()
+        except RefusedError as error:
+            if node.given_up or refusals.reason_of(error.said) != "unknown":
+                raise
+            log.warning("%s, once more: %s", name, refusals.gist(error.said))
+            launch()  # SkyPilot's launches trip over each other when they furnish an account
 
     def _clear(self, node: _Node) -> None:
         """End what a failed launch may have left, until it is gone: SkyPilot leaves it running."""

@@ -20,6 +20,7 @@ from burst.cost.offers import Offer
 from burst.cost.placement import Place
 from burst.cost.quotes import PER_HOUR, PER_MINUTE, PER_SECOND_60, RULE_UNKNOWN, BillingRule, Quote
 from burst.errors import BurstError, SetupError, TransientError
+from burst.provision.refusals import RefusedError
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Resources, Task
 
@@ -34,14 +35,6 @@ BILLING: Mapping[str, BillingRule] = {
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 ClusterState = Literal["starting", "up", "broken"]
-
-
-class RefusedError(BurstError):
-    """A launch came to nothing. `said` is all that SkyPilot and the cloud said."""
-
-    def __init__(self, message: str, said: str) -> None:
-        super().__init__(message)
-        self.said = said
 
 
 def offers(task: Task) -> tuple[Offer, ...]:
@@ -173,6 +166,7 @@ def launch(
         )
     )
     log.parent.mkdir(parents=True, exist_ok=True)
+    before = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as out:
         try:
             with _SUBMITTING, contextlib.redirect_stdout(out):  # it prints the cluster's name
@@ -182,8 +176,9 @@ def launch(
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             out.flush()
+            said = log.read_bytes()[before:].decode(errors="replace")
             raise RefusedError(
-                f"{type(error).__name__}: {error}", f"{log.read_text()}\n{_whole(error)}"
+                f"{type(error).__name__}: {error}", f"{said}\n{_whole(error)}"
             ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -76,11 +77,16 @@ def machinery(person: Person) -> dict[str, list[int]]:
     agents = [
         json.loads(path.read_text()).get("pid") for path in person.home.glob("nodes/*/*.json")
     ]
-    family = [psutil.Process(pid) for pid in agents if pid]
-    family += [child for agent in family for child in agent.children(recursive=True)]
+    family = [psutil.Process(pid) for pid in agents if pid and psutil.pid_exists(pid)]
+    for agent in tuple(family):
+        with contextlib.suppress(psutil.Error):  # it is ending
+            family += agent.children(recursive=True)
     found: dict[str, list[int]] = {}
     for process in family:
-        words = " ".join(process.cmdline())
+        try:
+            words = " ".join(process.cmdline())
+        except psutil.Error:  # it is ending
+            continue
         for kind in ("burst.agent --", "raylet/raylet", "gcs_server", "burst.training.ray_train"):
             if kind in words:
                 found.setdefault(kind, []).append(process.pid)

@@ -34,3 +34,4 @@ def test_the_line_with_the_code_is_what_people_are_shown() -> None:
     assert gist(text) == "InsufficientInstanceCapacity: none"
     assert gist("one\ntwo\n") == "two"
     assert gist("") == ""
+    assert gist("\x1b[2mW 12-02 create: NoStock\x1b[0m\n") == "W 12-02 create: NoStock"

@@ -17,8 +17,8 @@ from burst.cost.placement import Choice, Place
 from burst.errors import TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
+from burst.provision.refusals import RefusedError
 from burst.provision.rented import Machine, RentedProvisioner, Settings
-from burst.provision.skypilot import RefusedError
 from burst.provision.ssh import Login, Ssh
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,6 +55,7 @@ class FakeClusters:
         self.gate = threading.Event()
         self.gate.set()
         self.refuse = ""
+        self.trips: list[str] = []  # what the next launches say, which come to nothing
         self.leaves = False  # a failed launch leaves a machine
         self.deaf = 0  # so many calls of `down` fail
         self.unheeded = 0  # so many calls of `down` end nothing
@@ -70,6 +71,8 @@ class FakeClusters:
         assert labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
         self.launched.append(name)
         self.gate.wait(5)
+        if self.trips:
+            raise RefusedError("no", self.trips.pop())
         if self.refuse and not self.leaves:
             raise RefusedError("no", self.refuse)
         self.up[name] = "up"
@@ -199,6 +202,29 @@ def test_a_refusal_is_data_and_leaves_no_machine(
     assert refused.detail == "InsufficientInstanceCapacity: no m6i.large in us-east-1a"
     assert clusters.up == {}
     assert pool.end("toy-abcdef", "n001") is True
+
+
+TRIPPED = "(LimitExceeded): Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1"
+
+
+def test_launches_that_trip_over_each_other_are_made_once_more(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """Two that furnish a new account at once: SkyPilot fails one of them."""
+    clusters.trips = [TRIPPED]
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    assert clusters.launched == ["burst-toy-abcdef-n001"] * 2
+
+
+def test_what_nobody_understands_is_told_in_full(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    clusters.trips = [TRIPPED, TRIPPED]
+    pool.launch(REQUEST)
+    (refused,) = until(pool, lambda view: view.state == "refused").refusals
+    assert str(refused) == f"{AWS}: unknown ({TRIPPED})"
+    assert clusters.up == {}
 
 
 def test_a_machine_that_its_cloud_took_is_gone_though_skypilot_says_up(
