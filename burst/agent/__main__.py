@@ -15,6 +15,7 @@ import psutil
 
 from burst.agent.deadman import DeadMan
 from burst.agent.node import Agent, Place
+from burst.agent.notices import Notices, source
 from burst.agent.set_up import SetUp
 from burst.processes import adopt_orphans
 from burst.storage.open import open_store
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--scratch", required=True, type=Path)
     parser.add_argument("--lease-ttl", type=float, required=True)
     parser.add_argument("--watch-fd", type=int)
+    parser.add_argument("--cloud", default="", help="whose notices to look for")
     given = parser.parse_args()
     adopt_orphans()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -49,7 +51,11 @@ def main() -> int:
     )
     deadman = DeadMan(store, ttl_s=given.lease_ttl, watch_fd=given.watch_fd)
     set_up = SetUp(store, given.scratch, index=given.index)
-    agent = Agent(place=place, store=store, deadman=deadman, set_up=set_up)
+    notices = None
+    if (ask := source(given.cloud, os.environ)) is not None:
+        notices = Notices(ask, given.cloud)
+        notices.start()
+    agent = Agent(place=place, store=store, deadman=deadman, set_up=set_up, notices=notices)
 
     def stop(number: int, frame: object) -> None:
         del number, frame

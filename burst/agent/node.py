@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from burst.agent.deadman import DeadMan
+from burst.agent.notices import Notices
 from burst.agent.ray_node import Child, ready, start, start_ray
 from burst.agent.set_up import SetUp
 from burst.agent.shipping import LogShipper
@@ -70,6 +71,7 @@ class Agent:
     store: ObjectStore
     deadman: DeadMan
     set_up: SetUp
+    notices: Notices | None = None
     stopped: bool = False  # set by a signal handler
     abandoned: bool = False  # it ended because its controller is gone
     _told: _Told = field(default_factory=_Told)
@@ -134,9 +136,13 @@ class Agent:
         self.set_up.step()
         if wanted.get("ray") and self.set_up.done:
             self._follow(wanted)
+        if self.notices is not None and self._told.notice is None:
+            self._told.notice = self.notices.newest()
         self._tell()
         if time.monotonic() - self._beat_at >= self.place.beat_s:
-            self._told.notice = _read(self.store, notice_key(self.place.node_id))
+            self._told.notice = self._told.notice or _read(
+                self.store, notice_key(self.place.node_id)
+            )
             self._tell(beat=True)
             shipper.ship()
             reap_orphans([child.process.pid for child in self._children()])

@@ -204,6 +204,8 @@ class RentedProvisioner:
         arguments += ["--node-id", request.node_id, "--index", str(request.index)]
         arguments += ["--ip", login.ip, "--scratch", scratch]
         arguments += ["--lease-ttl", str(self._settings.lease_ttl_s)]
+        if request.choice.place.spot:
+            arguments += ["--cloud", request.choice.place.pool]
         marks = {
             "BURST_RUN_ID": request.run_id,
             "BURST_NODE_ID": request.node_id,

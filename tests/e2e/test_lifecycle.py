@@ -113,6 +113,7 @@ def test_any_command_runs_on_each_node_and_its_folder_comes_back(
     assert int(count.read_text()) == saved + 5
 
 
+@pytest.mark.slow
 def test_a_bucket_holds_a_run_that_loses_a_node(
     person: Person, undisturbed: dict[str, Any], new_bucket: Callable[[], str], moto_url: str
 ) -> None:

@@ -93,6 +93,7 @@ def machinery(person: Person) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_whatever_of_a_run_is_killed_it_goes_on_and_leaves_nothing(
     person: Person, undisturbed: dict[str, Any]
 ) -> None:

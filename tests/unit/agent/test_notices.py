@@ -1,0 +1,140 @@
+"""Notices, asked for at a metadata service on the loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from burst.agent.notices import Ec2, Notices, source
+
+
+class Service(ThreadingHTTPServer):
+    """EC2's metadata service, as far as notices go."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer: tuple[int, str] = (404, "")
+        self.tokens: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _say(self, code: int, text: str) -> None:
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_PUT(self) -> None:
+        if self.path != "/latest/api/token" or not self.headers.get(
+            "X-aws-ec2-metadata-token-ttl-seconds"
+        ):
+            self._say(400, "")
+            return
+        self.server.tokens.append(f"token-{len(self.server.tokens)}")
+        self._say(200, self.server.tokens[-1])
+
+    def do_GET(self) -> None:
+        given = self.headers.get("X-aws-ec2-metadata-token")
+        if not self.server.tokens or given != self.server.tokens[-1]:
+            self._say(401, "")
+            return
+        assert self.path == "/latest/meta-data/spot/instance-action"
+        self._say(*self.server.answer)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service()
+    work = threading.Thread(target=made.serve_forever, args=(0.05,))
+    work.start()
+    yield made
+    made.shutdown()
+    work.join()
+    made.server_close()
+
+
+def looked(service: Service, times: int = 1) -> Notices:
+    made = Notices(Ec2(service.url), "aws")
+    for _ in range(times):
+        made.look()
+    return made
+
+
+def test_none_is_none(service: Service) -> None:
+    assert looked(service).newest() is None
+    assert len(service.tokens) == 1
+
+
+def test_a_notice_says_what_time_is_left(service: Service) -> None:
+    ends = datetime.now(UTC) + timedelta(seconds=120)
+    said = {"action": "terminate", "time": f"{ends:%Y-%m-%dT%H:%M:%SZ}"}
+    service.answer = (200, json.dumps(said))
+    found = looked(service).newest()
+    assert found is not None
+    assert found["source"] == "aws"
+    assert 117 < found["left_s"] <= 120
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (500, ""),
+        (200, ""),
+        (200, "<html>not found</html>"),
+        (200, "[]"),
+        (200, '{"action": "terminate"}'),
+        (200, '{"action": "terminate", "time": "soon"}'),
+        (200, '{"action": "terminate", "time": "2026-01-05T18:02:00"}'),
+    ],
+)
+def test_what_is_not_a_notice_is_none(service: Service, answer: tuple[int, str]) -> None:
+    service.answer = answer
+    assert looked(service).newest() is None
+
+
+def test_a_machine_without_the_service_has_none() -> None:
+    made = Notices(Ec2("http://127.0.0.1:9"), "aws")
+    made.look()
+    assert made.newest() is None
+
+
+def test_a_token_that_is_too_old_is_renewed(service: Service) -> None:
+    made = looked(service)
+    service.tokens.append("another")  # what was given is no good any more
+    service.answer = (200, '{"action": "stop", "time": "2020-01-05T18:02:00Z"}')
+    made.look()
+    assert made.newest() is None
+    made.look()
+    assert made.newest() == {"left_s": 0.0, "source": "aws"}
+
+
+def test_it_is_asked_for_in_the_background(service: Service) -> None:
+    service.answer = (200, '{"action": "stop", "time": "2020-01-05T18:02:00Z"}')
+    found = threading.Event()
+
+    def ask() -> datetime | None:
+        at = Ec2(service.url)()
+        found.set()
+        return at
+
+    made = Notices(ask, "aws", look_s=0.01)
+    made.start()
+    assert found.wait(5)
+    made.stop()
+
+
+def test_only_clouds_that_give_notice_are_asked() -> None:
+    assert source("local", {}) is None
+    assert source("aws", {}) == Ec2("http://169.254.169.254")
+    other = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://[fd00:ec2::254]/"}
+    assert source("aws", other) == Ec2("http://[fd00:ec2::254]")
