@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from burst.cost.decide import Limits
     from burst.cost.offers import Offer, Plan
     from burst.ports import NodeRequest, Provisioner
+    from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import RentedProvisioner
     from burst.storage.lease import Owner
@@ -104,8 +105,10 @@ def rented_pool(run: Run) -> RentedProvisioner:
     """Return the pool of rented machines, for one run."""
     from burst.provision import skypilot
     from burst.provision.ec2 import Ec2
+    from burst.provision.hosts import Hosts
     from burst.provision.rented import RentedProvisioner, Settings
 
+    clusters = Hosts(ssh_hosts(), home()) if kind(run.record.pool) == "ssh" else skypilot
     regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
     settings = Settings(
         home=home(),
@@ -114,7 +117,20 @@ def rented_pool(run: Run) -> RentedProvisioner:
         env=store_env(),
         end_command=end_command,
     )
-    return RentedProvisioner(skypilot, Ec2(regions) if regions else None, settings, clock())
+    return RentedProvisioner(clusters, Ec2(regions) if regions else None, settings, clock())
+
+
+def kind(pool: str) -> str:
+    """Return the kind of a pool; a run stays on one: local, ssh, or cloud (SkyPilot's)."""
+    first = pool.partition("/")[0]
+    return first if first in {"local", "ssh"} else "cloud"
+
+
+def ssh_hosts() -> tuple[Host, ...]:
+    """Return the plain SSH hosts that pools.yaml names."""
+    from burst.provision.hosts import read_hosts
+
+    return read_hosts(pools(), getpass.getuser())
 
 
 def dead_man_s() -> float:
@@ -142,10 +158,32 @@ def store_env() -> Mapping[str, str]:
     }
 
 
+def ssh_states() -> tuple[tuple[str, bool, str], ...]:
+    """Return each SSH host with whether it answers, and what it says or why it does not."""
+    from burst.provision.hosts import Hosts
+
+    hosts = ssh_hosts()
+    found = {one.host: one for one in Hosts(hosts, home()).look()}
+    told = []
+    for host in hosts:
+        one = found.get(host)
+        words = f"{host.user}@{host.address}:{host.port} does not answer"
+        if one is not None:
+            who = f"{one.claim} has it" if one.claim else "free"
+            words = f"{one.shape}, {one.memory_gb:g} GB, ${host.usd_per_hour} per hour, {who}"
+        told.append((f"{host.pool} {host.address}", one is not None, words))
+    return tuple(told)
+
+
 def end_command(request: NodeRequest) -> str:
     """Return the shell command by which a rented machine ends itself."""
+    from burst.provision.hosts import release_command
+    from burst.provision.rented import cluster_name
+
     off = "sudo -n shutdown -h now"
     place = request.choice.place
+    if kind(place.pool) == "ssh":
+        return release_command(cluster_name(request.run_id, request.node_id))
     if place.pool != "aws":
         return off
     names = f"{request.run_id} {request.node_id} {place.region}"
@@ -155,14 +193,14 @@ def end_command(request: NodeRequest) -> str:
 def machine(task: Task, plan: Plan) -> Machine:
     """Return what the nodes of a plan's best candidate are, and where else they may be.
 
-    A run stays on one kind of pool: this machine, or rented ones.
+    A run stays on one kind of pool: this machine, SSH hosts, or rented ones.
     """
     from burst.controller.runs import Machine
     from burst.cost.offers import choice_of
 
     best = plan.candidates[0].offer
     shared = best.pool == "local"
-    alike = [c for c in plan.candidates if (c.offer.pool == "local") == shared]
+    alike = [c for c in plan.candidates if kind(c.offer.pool) == kind(best.pool)]
     return Machine(
         cpus=int(best.cpus),
         gpus=best.accelerators.count if best.accelerators else 0,
@@ -297,19 +335,27 @@ def ssh_argv(run: Run, node_id: str) -> list[str]:
 
 
 def orphans() -> tuple[tuple[Run, str], ...]:
-    """Return the rented machines of runs that nobody drives, in words.
+    """Return the machines, rented or SSH hosts, of runs that nobody drives, in words.
 
     Machines of runs that are not known here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
     from burst.provision import ec2
+    from burst.provision.hosts import Hosts
+    from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
-    for run in runs().all():
+    elsewhere = [run for run in runs().all() if run.record.pool != "local"]
+    for run in (one for one in elsewhere if not status_of(one, clock(), owner_alive).live):
         regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
-        if regions and not status_of(run, clock(), owner_alive).live:
+        if regions:
             there = ec2.instances(regions, run.record.run_id)
             found += [(run, str(one)) for one in there if one.costs]
+        if kind(run.record.pool) == "ssh":
+            claims = Hosts(ssh_hosts(), home()).states(
+                cluster_name(run.record.run_id, ""), refresh=True
+            )
+            found += [(run, f"{name} on {run.record.pool}") for name in claims]
     return tuple(found)
 
 
@@ -388,17 +434,23 @@ def disk_free(path: Path) -> int:
 def offers(task: Task) -> tuple[Offer, ...]:
     """Return what every pool can give.
 
-    The clouds are asked only when the task names one, or this machine does not fit: asking starts
-    SkyPilot's server, and takes seconds.
+    SSH hosts are asked when the task names them or this machine does not fit; the clouds when the
+    task names one, or none of one's own machines fits: asking starts SkyPilot's server, and takes
+    seconds.
     """
     from burst.cost.offers import candidates
 
-    here = (local_offer(),)
-    named = any(c.infra.cloud not in {None, "local"} for c in task.candidates)
-    if not named and candidates(task, here):
+    here: tuple[Offer, ...] = (local_offer(),)
+    named = {c.infra.cloud for c in task.candidates}
+    if named <= {None, "local"} and (None not in named or candidates(task, here)):
         return here
-    if all(c.infra.cloud == "local" for c in task.candidates):
-        return here
+    hosts = ssh_hosts()
+    if hosts and named & {None, "ssh"}:
+        from burst.provision import hosts as plain
+
+        here = (*here, *plain.offers(hosts, home(), clock().now()))
+        if named <= {None, "local", "ssh"} and candidates(task, here):
+            return here
     from burst.provision import skypilot
 
     return (*here, *skypilot.offers(task))

@@ -12,7 +12,7 @@ from burst import wiring
 from burst.cli.control import release
 from burst.cli.output import print_json, table
 from burst.cli.words import human_bytes
-from burst.errors import BurstError, UsageError
+from burst.errors import BurstError, SpecError, UsageError
 
 GIB = 1024**3
 WANTED_DISK = 2 * GIB
@@ -101,6 +101,18 @@ def _machine() -> Iterator[Finding]:
     yield Finding(what="local pool", works=True, detail=f"{detail} ({found.price_source})")
 
 
+def _ssh_hosts() -> Iterator[Finding]:
+    try:
+        states = wiring.ssh_states()
+    except SpecError as error:
+        told = "; ".join(f"{problem.field} {problem.message}" for problem in error.problems)
+        yield Finding(what="ssh pools", works=False, detail=str(error), fix=told)
+        return
+    for what, works, detail in states:
+        fix = "let this command work without a password: ssh USER@HOST true"
+        yield Finding(what=what, works=works, detail=detail, fix=fix)
+
+
 def _store() -> Iterator[Finding]:
     """Write, read, list and delete one small object where runs are kept by default."""
     uri = f"file://{wiring.home() / 'runs'}"
@@ -127,6 +139,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _packages,
     _disk,
     _machine,
+    _ssh_hosts,
     _store,
     _leftovers,
 )

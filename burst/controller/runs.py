@@ -117,7 +117,7 @@ def _check_fits(task: Task, machine: Machine) -> None:
     if not machine.shared:
         if task.mounts:
             raise SetupError(
-                f"file_mounts ({task.mounts[0].target}, ...) do not reach rented machines yet",
+                f"file_mounts ({task.mounts[0].target}, ...) do not reach other machines yet",
                 hint="put small files into the workdir, and read data from a bucket",
             )
         return
@@ -154,7 +154,7 @@ class Runs:
         base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
         if not machine.shared and base.startswith(("file:", "/")):
             raise SetupError(
-                f"rented machines cannot reach {base}",
+                f"other machines than this one cannot reach {base}",
                 hint="give a bucket: burst.run_uri: s3://BUCKET/runs, or --run-uri",
             )
         packed = None if machine.shared else pack(_workdir(task))

@@ -321,7 +321,7 @@ class RentedProvisioner:
         if self._cloud is not None:
             self._cloud.end(run_id, [node_id])
         else:
-            self.ssh(run_id, node_id).run("sudo -n poweroff -f")
+            self._clusters.down(cluster_name(run_id, node_id))
 
     def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
         prefix, found = cluster_name(run_id, ""), []

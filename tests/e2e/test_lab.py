@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab import image
+from tests.lab import hosts, image
 from tests.lab.rig import REPO, Lab
 
 pytestmark = [
@@ -132,6 +132,9 @@ def test_a_full_zone_is_passed_over_and_a_reclaimed_node_replaced_in_another(
     assert sorted(i["zone"] for i in there.values()) == ["us-east-1a", "us-east-1b"]
     assert {i["spot"] for i in there.values()} == {True}
     person.lab.capacity()
+    used = person.lab.state()["keys"]
+    for instance in there.values():  # no key of the person's own reaches a machine
+        assert {key[:4] for key in used[instance["ip"]]} == {"ASIA"}
     zone = person.lose(head=False)
     person.until(lambda: len(person.nodes()) == 2)
     newest = max(person.nodes())
@@ -160,6 +163,21 @@ def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(
     run = person.start("run", str(TOY / "task.yaml"), "--yes")
     person.until(lambda: person.status()["step"] >= 16)
     person.lose(head=True)
+    assert run.wait(500) == 0, person.log.read_text()
+    person.check_end(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_notice_has_a_successor_asked_for_before_the_machine_goes(
+    person: Person, undisturbed: str
+) -> None:
+    run = person.start("run", str(TOY / "task.yaml"), "--yes")
+    person.until(lambda: person.status()["step"] >= 9)
+    before = person.nodes()
+    victim = max(before)
+    person.lab.notice(before[victim]["id"], 120)
+    person.until(lambda: max(person.nodes()) > victim)
+    assert re.search(rf"notice +{victim} leaves in 1\d\d s", person.said())
     assert run.wait(500) == 0, person.log.read_text()
     person.check_end(undisturbed)
 
@@ -220,6 +238,56 @@ def test_ctrl_c_while_machines_are_made_leaves_none(person: Person) -> None:
     run.send_signal(signal.SIGINT)
     assert run.wait(120) == 130, person.log.read_text()
     assert person.nodes() == {}
+
+
+@pytest.fixture
+def own_hosts(person: Person) -> Iterator[list[str]]:
+    """Three machines of one's own, that the cloud knows nothing of, in pools.yaml."""
+    key = person.lab.home / "own.pem"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    addresses = [f"10.200.0.{number}" for number in (1, 2, 3)]
+    for address in addresses:
+        hosts.start(f"own-{address}", address, key.with_suffix(".pem.pub").read_text())
+    home = Path(person.home)
+    home.mkdir(exist_ok=True)
+    pool = {"user": "ubuntu", "identity_file": str(key), "hosts": addresses, "usd_per_hour": 0.5}
+    (home / "pools.yaml").write_text(json.dumps({"ssh": {"lab": pool}}))
+    yield addresses
+    for address in addresses:
+        hosts.end(f"own-{address}")
+    (home / "pools.yaml").unlink()
+    for path in key.parent.glob("own.pem*"):
+        path.unlink()
+
+
+@pytest.mark.slow
+def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
+    person: Person, undisturbed: str, own_hosts: list[str], tmp_path: Path
+) -> None:
+    text = (TOY / "task.yaml").read_text().replace("infra: aws", "infra: ssh/lab")
+    (tmp_path / "task.yaml").write_text(text.replace("workdir: .", f"workdir: {TOY}"))
+
+    def claims() -> dict[str, str]:
+        said = json.loads(person.burst("doctor", "--json", check=False))
+        pools = [one for one in said if one["what"].startswith("ssh/")]
+        return {one["what"].rpartition(" ")[2]: one["detail"] for one in pools}
+
+    assert all("free" in detail for detail in claims().values())
+    run = person.start("run", str(tmp_path / "task.yaml"), "--yes")
+    person.until(lambda: person.status()["step"] >= 9)
+    newest = person.status()["run"]
+    known = json.loads(person.burst("status", newest, "--json"))["nodes"]
+    other = next(n["node_id"] for n in known if n["state"] == "up" and not n["head"])
+    lost = next(host for host, detail in claims().items() if other in detail)
+    hosts.end(f"own-{lost}")
+    assert run.wait(500) == 0, person.log.read_text()
+    assert weights(person.burst("logs", newest)) == undisturbed
+    assert "takes its place" in person.said()
+    there = claims()
+    assert sorted(there) == own_hosts
+    assert all("free" in there[host] for host in own_hosts if host != lost), there
+    (cost,) = json.loads(person.burst("cost", newest, "--json"))
+    assert len({row["node_id"] for row in cost["rows"]}) == 3
 
 
 def check_ledger(person: Person, cost: dict[str, Any]) -> None:

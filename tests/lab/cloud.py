@@ -2,8 +2,10 @@
 
 A running instance has a machine of tests.lab.hosts; ended, its machine dies. A Unix socket takes
 one JSON object a line: {"do": "capacity", "table": {"us-east-1a": {"m6i.large": 0}}} (zone, region
-or *, then type or *, then how many may run), {"do": "reclaim", "id": ...}, {"do": "state"}.
-Every API call is counted by name, so that a test can hold a policy against them.
+or *, then type or *, then how many may run), {"do": "notice", "id": ..., "seconds": 60}, {"do":
+"reclaim", "id": ...}, {"do": "state"}. Every API call is counted by name, so that a test can hold
+a policy against them, and by whose keys. Machines have a metadata service: their role's keys,
+which are good for an hour, and notices of interruption.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ import traceback
 import urllib.parse
 import uuid
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import run_simple
 
 from tests.lab import hosts
+from tests.lab.market import ROLE
 
 ACCOUNT = "123456789012"
 PORT = 5555
@@ -56,12 +60,17 @@ class Cloud:
         self.table: dict[str, dict[str, int]] = {}
         self.calls: collections.Counter[str] = collections.Counter()
         self.machines: set[str] = set()
+        self.keys: dict[str, set[str]] = collections.defaultdict(set)  # by address
+        self.notices: dict[str, str] = {}
         self.times: dict[str, dict[str, str]] = {}  # when we first saw an instance run, and end
 
     def instances(self) -> Iterator[tuple[str, Any]]:
         for region, backend in list(ec2_backends[ACCOUNT].items()):
             for instance in list(backend.all_instances()):
                 yield region, instance
+
+    def running(self) -> list[Any]:
+        return [i for _, i in self.instances() if i.state == "running"]
 
     def follow(self) -> None:
         """Keep machines as instances are, for ever."""
@@ -73,7 +82,7 @@ class Cloud:
             time.sleep(LOOK_S)  # noqa: TID251
 
     def follow_once(self) -> None:
-        running = {i.id: i for _, i in self.instances() if i.state == "running"}
+        running = {i.id: i for i in self.running()}
         now = datetime.now(UTC).isoformat()
         for name, instance in running.items():
             if name not in self.machines:
@@ -104,12 +113,16 @@ class Cloud:
     def do(self, wish: dict[str, Any]) -> Any:
         if wish["do"] == "capacity":
             self.table = wish["table"]
+        elif wish["do"] == "notice":
+            ends = datetime.now(UTC) + timedelta(seconds=wish["seconds"])
+            self.notices[wish["id"]] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
         elif wish["do"] == "reclaim":
             for region, instance in self.instances():
                 if instance.id == wish["id"]:
                     ec2_backends[ACCOUNT][region].terminate_instances([instance.id])
         return {
             "calls": dict(self.calls),
+            "keys": {address: sorted(keys) for address, keys in self.keys.items()},
             "machines": sorted(self.machines),
             "times": self.times,
             "instances": [_told(region, instance) for region, instance in self.instances()],
@@ -168,9 +181,11 @@ class Front:
     def _action(self, environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
         """Return a call's name, `service:Action`, and its parameters."""
         signed = re.search(
-            r"Credential=[^/]+/\d+/[^/]+/([^/]+)/", environ.get("HTTP_AUTHORIZATION", "")
+            r"Credential=([^/]+)/\d+/[^/]+/([^/]+)/", environ.get("HTTP_AUTHORIZATION", "")
         )
-        service = signed[1] if signed else "unsigned"
+        service = signed[2] if signed else "unsigned"
+        if signed:
+            self._cloud.keys[environ["REMOTE_ADDR"]].add(signed[1])
         if "x-www-form-urlencoded" not in environ.get("CONTENT_TYPE", ""):
             return f"{service}:{environ['REQUEST_METHOD']}", {}
         raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -190,6 +205,54 @@ class Front:
         return FULL.format(kind=kind, zone=zone, request=uuid.uuid4()).encode()
 
 
+class Metadata(BaseHTTPRequestHandler):
+    """EC2's metadata service, version 2: who asks is told by its address."""
+
+    cloud: Cloud
+
+    def log_message(self, *_: object) -> None:
+        """Write no line for each question."""
+
+    def do_PUT(self) -> None:
+        self._say(200 if self.path == "/latest/api/token" else 404, "lab")
+
+    def do_GET(self) -> None:
+        here = self.client_address[0]
+        asks = next((i.id for i in self.cloud.running() if i.private_ip == here), "")
+        roles = "/latest/meta-data/iam/security-credentials/"
+        if self.headers.get("X-aws-ec2-metadata-token") != "lab":
+            self._say(401, "")
+        elif self.path == roles:
+            self._say(200, ROLE)
+        elif self.path == roles + ROLE:
+            self._say(200, json.dumps(_role_keys()))
+        elif self.path == "/latest/meta-data/spot/instance-action" and asks in (
+            ends := self.cloud.notices
+        ):
+            self._say(200, json.dumps({"action": "terminate", "time": ends[asks]}))
+        else:
+            self._say(404, "")
+
+    def _say(self, code: int, text: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+def _role_keys() -> dict[str, str]:
+    now = datetime.now(UTC)
+    return {
+        "Code": "Success",
+        "Type": "AWS-HMAC",
+        "LastUpdated": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "AccessKeyId": f"ASIA{uuid.uuid4().hex[:16].upper()}",
+        "SecretAccessKey": "lab",
+        "Token": "lab",
+        "Expiration": f"{now + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
 class Control(socketserver.StreamRequestHandler):
     """One wish a line, one answer a line."""
 
@@ -203,10 +266,12 @@ class Control(socketserver.StreamRequestHandler):
 
 def main() -> None:
     cloud = Cloud()
-    Control.cloud = cloud
+    Control.cloud = Metadata.cloud = cloud
+    metadata = ThreadingHTTPServer((hosts.METADATA, 80), Metadata)
+    metadata.daemon_threads = True
     server = socketserver.ThreadingUnixStreamServer(sys.argv[1], Control)
     server.daemon_threads = True
-    for work in (server.serve_forever, cloud.follow):
+    for work in (server.serve_forever, metadata.serve_forever, cloud.follow):
         threading.Thread(target=work, daemon=True).start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = DomainDispatcherApplication(create_backend_app)

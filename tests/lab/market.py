@@ -48,11 +48,16 @@ CONFIG = f"""aws:
   vpc_names: {VPC}
   use_internal_ips: true
   use_ssm: false
-  remote_identity: LOCAL_CREDENTIALS
+  remote_identity: SERVICE_ACCOUNT
 """
+JOBS = """jobs:
+  controller:
+    consolidation_mode: true
+"""
+PLUGINS = "plugins: [{class: tests.lab.plugin.OfflineNetworkCheck}]\n"
 
 
-def furnish(home: Path) -> None:
+def furnish(home: Path, *, managed_jobs: bool = False) -> None:
     """Write catalogs, credentials and settings into an empty home."""
     catalogs = home / ".sky/catalogs/v8"
     _table(catalogs / "aws/vms.csv", COLUMNS, _offers())
@@ -71,7 +76,8 @@ def furnish(home: Path) -> None:
     tomorrow = time.time() + 86_400
     known = {"release_version": "0.14.1", "cached_at": tomorrow}
     (home / ".sky/version_cache.json").write_text(json.dumps(known))
-    (home / ".sky/config.yaml").write_text(CONFIG)
+    (home / ".sky/config.yaml").write_text(CONFIG + (JOBS if managed_jobs else ""))
+    (home / "plugins.yaml").write_text(PLUGINS if managed_jobs else "plugins: []\n")
     (home / ".aws").mkdir()
     (home / ".aws/credentials").write_text(
         "[default]\naws_access_key_id = AKIALABLABLABLABLAB0\naws_secret_access_key = lab\n"

@@ -22,7 +22,8 @@ REPO = Path(__file__).parents[2]
 class Lab:
     """Use as a context manager; one at a time on a machine. Needs root and a built image."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, managed_jobs: bool = False) -> None:
+        self._managed_jobs = managed_jobs  # SkyPilot's, for comparison
         self.home = image.ROOT / "home"
         self._socket = image.ROOT / "control"
         self.seeded: Counter[str] = Counter()  # the calls that furnished the account
@@ -39,6 +40,7 @@ class Lab:
             "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONPATH": str(REPO),
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+            "SKYPILOT_SERVER_PLUGINS_CONFIG": str(self.home / "plugins.yaml"),
             "PIP_NO_BUILD_ISOLATION": "0",  # which means: without; SkyPilot's wheel, offline
             "AWS_ENDPOINT_URL": market.ENDPOINT,
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -51,7 +53,7 @@ class Lab:
         image.mount()
         hosts.network_up()
         self.home.mkdir(parents=True)
-        market.furnish(self.home)
+        market.furnish(self.home, managed_jobs=self._managed_jobs)
         self._start_cloud()
         self.run([sys.executable, "-m", "tests.lab.market"])
         self.seeded.update(self.state()["calls"])
@@ -137,6 +139,10 @@ class Lab:
     def capacity(self, **table: dict[str, int]) -> None:
         """Say how many of a type may run where: `capacity(**{"us-east-1a": {"*": 0}})`."""
         self._do(do="capacity", table=table)
+
+    def notice(self, name: str, seconds: float) -> None:
+        """Tell a machine that it will be taken away; it is not."""
+        self._do(do="notice", id=name, seconds=seconds)
 
     def reclaim(self, name: str) -> None:
         """Take a machine away, as a cloud takes spot machines."""

@@ -1,0 +1,342 @@
+"""Plain SSH hosts: machines of one's own, with neither Kubernetes nor root rights asked for.
+
+A host has one node at a time. Who has it is a symbolic link there, `~/.burst/claim-<its name>`,
+whose making is atomic, also where hosts share their homes, so that two controllers cannot both
+have it. What hosts there are says `pools.yaml`, in the words of SkyPilot's `ssh_node_pools.yaml`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from burst.cost.offers import Offer
+from burst.cost.placement import Place
+from burst.cost.quotes import UNROUNDED, Quote
+from burst.errors import BurstError, Problem, SpecError, TransientError
+from burst.provision.refusals import RefusedError
+from burst.provision.ssh import Login, Ssh
+from burst.records import scratch_name
+from burst.task_specs.model import Accelerators
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+LOOK_S = 15.0
+EXAMPLE = "as in `ssh: {lab: {user: me, hosts: [10.0.0.7, 10.0.0.8]}}`"
+KNOWN = frozenset({"hosts", "user", "identity_file", "port", "usd_per_hour"})
+_OWN = frozenset({"ip", "user", "identity_file", "port"})
+T = TypeVar("T")
+
+LOOK = (
+    "nproc; awk '/MemTotal/ {print $2}' /proc/meminfo; "
+    'echo "$(readlink "$HOME/.burst/claim-$(uname -n)")"; hostname -I 2>/dev/null || echo; '
+    "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
+)
+_RUNS = """tr '\\0' '\\n' 2>/dev/null <"$p/environ" | grep -qx "BURST_NODE_DIR={scratch}"
+"""
+# a claim of an hour ago, without a process of its node, is a dead run's
+CLAIM = (
+    """mkdir -p "$HOME/.burst"; c=$HOME/.burst/claim-$(uname -n)
+if [ -n "$(find "$c" -mmin +60 2>/dev/null)" ] && [ "$(readlink "$c")" = "{old}" ]; then dead=1
+for p in /proc/[0-9]*; do if """
+    + _RUNS
+    + """then dead=; fi; done
+if [ -n "$dead" ]; then rm -f "$c"; fi; fi
+ln -sn {name} "$c" 2>/dev/null; readlink "$c" """
+)
+RELEASE = 'c=$HOME/.burst/claim-$(uname -n); [ "$(readlink "$c")" != {name} ] || rm -f "$c"'
+END = (
+    """s={scratch}
+pid=$(sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p' $s/supervisor.json 2>/dev/null)
+if [ -n "$pid" ] && grep -q burst.agent.boot "/proc/$pid/cmdline" 2>/dev/null; then kill -9 "$pid"
+fi
+for p in /proc/[0-9]*; do if """
+    + _RUNS
+    + """then kill -9 "${{p#/proc/}}" 2>/dev/null; fi; done
+rm -rf $s; """
+    + RELEASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine that can be reached by SSH, as pools.yaml says."""
+
+    pool: str  # "ssh/lab"
+    address: str
+    user: str
+    port: int
+    key: Path | None
+    usd_per_hour: Decimal
+    priced: bool  # whether pools.yaml says a price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a host said of itself."""
+
+    host: Host
+    cpus: int
+    memory_gb: float
+    accelerators: Accelerators | None
+    claim: str  # the node that has it, or ""
+    ip: str  # its address among its own kind
+
+    @property
+    def shape(self) -> str:
+        """Hosts of one shape stand for each other."""
+        gpus = self.accelerators
+        return f"{gpus.count}x{gpus.kind}" if gpus else f"{self.cpus}-cpu"
+
+
+def read_hosts(pools: Mapping[str, Any], user: str) -> tuple[Host, ...]:
+    """Return the hosts in pools.yaml's `ssh`; SpecError with every problem at once."""
+    problems: list[Problem] = []
+    found = [
+        host
+        for name, pool in (pools.get("ssh") or {}).items()
+        for host in _pool(name, pool, user, problems)
+    ]
+    if problems:
+        raise SpecError("pools.yaml", tuple(problems))
+    return tuple(found)
+
+
+def _pool(name: str, pool: Any, user: str, problems: list[Problem]) -> Iterator[Host]:  # noqa: ANN401
+    where = f"ssh.{name}"
+    if not isinstance(pool, Mapping):
+        problems.append(Problem(field=where, message=f"needs a mapping, {EXAMPLE}"))
+        return
+    _unknown(where, pool, KNOWN, problems)
+    hosts = pool.get("hosts")
+    if not isinstance(hosts, Sequence) or isinstance(hosts, str) or not hosts:
+        problems.append(Problem(field=f"{where}.hosts", message=f"needs a list, {EXAMPLE}"))
+        return
+    price = _price(where, pool.get("usd_per_hour"), problems)
+    seen: set[str] = set()
+    for number, entry in enumerate(hosts):
+        own = entry if isinstance(entry, Mapping) else {"ip": entry}
+        at = f"{where}.hosts[{number}]"
+        _unknown(at, own, _OWN, problems)
+        words = {"user": user, "port": "22", **pool, **own}
+        address, key, port = words.get("ip"), words.get("identity_file"), str(words["port"])
+        if not _word(address):
+            problems.append(Problem(field=at, message="needs an address", written=str(address)))
+        elif str(address) in seen:
+            problems.append(Problem(field=at, message="is there twice", written=str(address)))
+        elif not port.isdecimal():
+            problems.append(Problem(field=f"{at}.port", message="needs a number", written=port))
+        elif not _word(words["user"]):
+            problems.append(Problem(field=f"{at}.user", message="needs a user's name"))
+        else:
+            seen.add(str(address))
+            yield Host(
+                pool=f"ssh/{name}",
+                address=str(address),
+                user=str(words["user"]),
+                port=int(port),
+                key=Path(str(key)).expanduser() if key else None,
+                usd_per_hour=price,
+                priced=pool.get("usd_per_hour") is not None,
+            )
+
+
+def _word(text: Any) -> bool:  # noqa: ANN401 - whatever was typed
+    """Whether a text can be a part of ssh's command line: one word that is no option."""
+    return isinstance(text, str) and bool(text) and text[0] != "-" and not set(text) & set(" @'\"")
+
+
+def _unknown(
+    where: str, there: Mapping[str, Any], known: frozenset[str], problems: list[Problem]
+) -> None:
+    for name in sorted(there.keys() - known):
+        message = f"is not known; what can be here: {', '.join(sorted(known))}"
+        problems.append(Problem(field=f"{where}.{name}", message=message))
+
+
+def _price(where: str, text: Any, problems: list[Problem]) -> Decimal:  # noqa: ANN401
+    try:
+        price = Decimal("0" if text is None else str(text))
+    except InvalidOperation:
+        price = Decimal("nan")
+    if price.is_finite() and price >= 0:
+        return price
+    message = "needs dollars per hour of a host as a plain number, as in 0.40"
+    problems.append(Problem(field=f"{where}.usd_per_hour", message=message, written=str(text)))
+    return Decimal(0)
+
+
+def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...]:
+    """Ask the hosts what they are; one offer for each shape in each pool, cheapest things first.
+
+    A host that does not answer offers nothing, and is logged.
+    """
+    seen: dict[tuple[str, str], Offer] = {}
+    for found in Hosts(hosts, home).look():
+        host = found.host
+        source = "pools.yaml" if host.priced else "own machine, no price set in pools.yaml"
+        quote = Quote(
+            usd_per_hour=host.usd_per_hour,
+            source=source,
+            observed_at=now,
+            billing=UNROUNDED,
+            free=host.usd_per_hour == 0,
+        )
+        offer = Offer(
+            pool=host.pool,
+            region="",
+            zone="",
+            machine_type=found.shape,
+            cpus=float(found.cpus),
+            memory_gb=found.memory_gb,
+            accelerators=found.accelerators,
+            spot=False,
+            quote=quote,
+        )
+        seen.setdefault((host.pool, found.shape), offer)
+    return tuple(seen.values())
+
+
+class Hosts:
+    """The hosts as what makes and ends machines; see burst.provision.rented.Clusters."""
+
+    def __init__(self, hosts: Sequence[Host], home: Path) -> None:
+        self._hosts = tuple(hosts)
+        self._home = home
+        self._mine: dict[str, Found] = {}  # by the name of the node that has it
+
+    def look(self, pool: str = "") -> tuple[Found, ...]:
+        """Return what the hosts that answer say of themselves, all asked at once."""
+        asked = [host for host in self._hosts if pool in {"", host.pool}]
+        return tuple(
+            found
+            for found in _each(partial(_quietly, self._look), asked)
+            if found is not None
+        )  # fmt: skip
+
+    def _look(self, host: Host) -> Found:
+        lines = self._ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
+        cpus, memory_kb, claim, ips, *gpus = (line.strip() for line in lines)
+        names = [gpu for gpu in gpus if gpu]
+        kind = names[0].removeprefix("NVIDIA ").replace(" ", "-") if names else ""
+        return Found(
+            host=host,
+            cpus=int(cpus),
+            memory_gb=round(int(memory_kb) / 1024**2, 1),
+            accelerators=Accelerators(kind=kind, count=len(names)) if names else None,
+            claim=claim,
+            ip=host.address if host.address in ips.split() else (ips.split() or [host.address])[0],
+        )
+
+    def _ssh(self, host: Host) -> Ssh:
+        login = Login(
+            host=host.address, ip=host.address, user=host.user, key=host.key, port=host.port
+        )
+        return Ssh(login, self._home / "known_hosts" / f"{host.address}-{host.port}")
+
+    def launch(
+        self,
+        name: str,
+        place: Place,
+        wanted: Mapping[str, Any],
+        labels: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        """Claim a free host of the place's shape; RefusedError when there is none."""
+        del wanted, labels, log  # a host is what it is
+        there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
+        for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
+            claim = CLAIM.format(name=name, old=found.claim, scratch=_scratch(found.claim))
+            if self._ssh(found.host).run(claim).strip() == name:
+                self._mine[name] = found
+                return
+        taken = ", ".join(f"{f.host.address} has {f.claim}" for f in there if f.claim)
+        said = f"no-capacity: no host of {place.pool} is free ({taken or 'none answers'})"
+        raise RefusedError(said, said)
+
+    def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
+        """Return the nodes whose name begins so; TransientError when no host answers.
+
+        A host that does not answer is said to be up: its heartbeat tells, not we.
+        """
+        del refresh
+        found = self.look()
+        if not found and self._hosts:
+            raise TransientError("no SSH host answers")
+        for one in found:
+            if one.claim:
+                self._mine[one.claim] = one
+        answered = {one.host: one.claim for one in found}
+        return {
+            name: "up"
+            for name, one in self._mine.items()
+            if name.startswith(prefix) and answered.get(one.host, name) == name
+        }
+
+    def login(self, name: str, keys: Path) -> Login:
+        """Return how a node's host is reached."""
+        del keys
+        found = self._where(name)
+        if found is None:
+            raise TransientError(f"no SSH host has {name}")
+        host = found.host
+        return Login(host=host.address, ip=found.ip, user=host.user, key=host.key, port=host.port)
+
+    def _where(self, name: str) -> Found | None:
+        if name not in self._mine:
+            self.states("", refresh=True)
+        return self._mine.get(name)
+
+    def down(self, name: str) -> None:
+        """End everything of a node on its host, and free the host.
+
+        A host that cannot be reached frees itself by its dead-man switch.
+        """
+        try:
+            found = self._where(name)
+        except TransientError as error:
+            log.warning("%s: %s; what is there ends by its dead-man switch", name, error)
+            return
+        if found is None:
+            return
+        try:
+            self._ssh(found.host).run(END.format(scratch=_scratch(name), name=name))
+        except TransientError as error:
+            log.warning(
+                "%s, where %s is: it frees itself when nobody renews its lease", error, name
+            )
+        self._mine.pop(name, None)
+
+
+def release_command(name: str) -> str:
+    """Return the shell command by which an agent's supervisor frees its host, and ends."""
+    return f'{RELEASE.format(name=name)}; kill "$PPID"'
+
+
+def _scratch(name: str) -> str:
+    """Return the folder of a node's files on its host."""
+    run_id, _, node_id = name.removeprefix("burst-").rpartition("-")
+    return f"/tmp/{scratch_name(run_id)}/{node_id}"  # noqa: S108 - as the agent's
+
+
+def _each(ask: Callable[[Host], T], hosts: Sequence[Host]) -> list[T]:
+    if not hosts:
+        return []
+    with ThreadPoolExecutor(min(AT_ONCE, len(hosts))) as pool:
+        return list(pool.map(ask, hosts))
+
+
+def _quietly(ask: Callable[[Host], Found], host: Host) -> Found | None:
+    try:
+        return ask(host)
+    except (BurstError, ValueError) as error:
+        log.warning("%s: %s", host.address, error)
+        return None

@@ -1,0 +1,224 @@
+"""SSH hosts whose `ssh` is a shell of this machine with a home of its own for each host."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from burst.cost.placement import Place
+from burst.errors import SetupError, SpecError, TransientError
+from burst.provision.hosts import Host, Hosts, offers, read_hosts, release_command
+from burst.provision.refusals import RefusedError, reason_of
+from burst.provision.ssh import Ssh
+from burst.records import scratch_name
+
+NOW = datetime(2026, 12, 1, tzinfo=UTC)
+N1, N2, N3 = (f"burst-toy-abcdef-n00{n}" for n in (1, 2, 3))
+
+
+class World:
+    """Hosts by address; those in `down` do not answer."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.down: set[str] = set()
+
+        def run(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+            if ssh.login.host in self.down:
+                raise TransientError(f"{ssh.login.host} cannot be reached by ssh")
+            home = folder / ssh.login.host
+            home.mkdir(exist_ok=True)
+            env = {"HOME": str(home), "PATH": os.environ["PATH"]}
+            done = subprocess.run(
+                ["sh", "-c", command], input=data, env=env, capture_output=True, timeout=limit_s,
+                check=False,
+            )  # fmt: skip
+            if done.returncode:
+                raise SetupError(done.stderr.decode())
+            return done.stdout.decode()
+
+        monkeypatch.setattr(Ssh, "run", run)
+
+    def hosts(self, *addresses: str) -> Hosts:
+        pools = {"ssh": {"lab": {"user": "me", "hosts": list(addresses)}}}
+        return Hosts(read_hosts(pools, "x"), self.folder)
+
+    def claim(self, address: str) -> str:
+        claim = self.folder / address / f".burst/claim-{os.uname().nodename}"
+        return str(claim.readlink()) if claim.is_symlink() else ""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def place(world: World) -> Place:
+    (found,) = world.hosts("a").look()
+    return Place(pool="ssh/lab", machine_type=found.shape, owned=True)
+
+
+def launch(hosts: Hosts, name: str, place: Place) -> None:
+    hosts.launch(name, place, {}, {}, Path("/nonexistent"))
+
+
+def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Place) -> None:
+    hosts = world.hosts("a", "b")
+    launch(hosts, N1, place)
+    launch(hosts, N1, place)  # again changes nothing
+    launch(hosts, N2, place)
+    assert {world.claim("a"), world.claim("b")} == {N1, N2}
+    with pytest.raises(RefusedError, match=f"a has {N1}, b has {N2}") as refused:
+        launch(hosts, N3, place)
+    assert reason_of(refused.value.said) == "capacity"
+    assert hosts.states("burst-toy-abcdef-", refresh=True) == {N1: "up", N2: "up"}
+    assert hosts.states("burst-other-", refresh=True) == {}
+
+
+def test_two_controllers_do_not_get_the_same_host(world: World, place: Place) -> None:
+    launch(world.hosts("a"), N1, place)
+    with pytest.raises(RefusedError):
+        launch(world.hosts("a"), N2, place)
+    assert world.claim("a") == N1
+
+
+def test_another_controller_finds_what_is_there(world: World, place: Place) -> None:
+    launch(world.hosts("a", "b"), N1, place)
+    other = world.hosts("a", "b")
+    assert other.login(N1, Path()).host == "a"
+    other.down(N1)
+    assert world.claim("a") == ""
+    other.down(N1)  # what is gone is gone
+
+
+def test_a_host_that_does_not_answer_is_not_asked_to_give_a_node(
+    world: World, place: Place
+) -> None:
+    world.down = {"a"}
+    hosts = world.hosts("a", "b")
+    launch(hosts, N1, place)
+    assert hosts.login(N1, Path()).host == "b"
+
+
+def test_silence_is_no_loss_and_an_end_does_not_hang_on_it(world: World, place: Place) -> None:
+    """Its heartbeat says whether it lives; its dead-man switch frees it."""
+    hosts = world.hosts("a", "b")
+    launch(hosts, N1, place)
+    world.down = {"a"}
+    assert hosts.states("burst-toy-", refresh=True) == {N1: "up"}
+    hosts.down(N1)
+    assert hosts.states("burst-toy-", refresh=True) == {}
+    world.down = {"a", "b"}
+    with pytest.raises(TransientError):
+        hosts.states("burst-toy-", refresh=True)
+    hosts.down(N2)
+
+
+def test_a_dead_runs_claim_is_taken_over_in_time(world: World, place: Place) -> None:
+    launch(world.hosts("a"), N1, place)
+    hour_ago = time.time() - 3700
+    claim = world.folder / "a" / f".burst/claim-{os.uname().nodename}"
+    os.utime(claim, (hour_ago, hour_ago), follow_symlinks=False)
+    env = {**os.environ, "BURST_NODE_DIR": f"/tmp/{scratch_name('toy-abcdef')}/n001"}
+    with subprocess.Popen(["sleep", "60"], env=env) as lives:
+        with pytest.raises(RefusedError):
+            launch(world.hosts("a"), N2, place)
+        lives.kill()
+    launch(world.hosts("a"), N2, place)
+    assert world.claim("a") == N2
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    made = Path("/tmp") / scratch_name("toy-abcdef") / "n001"
+    made.mkdir(parents=True)
+    yield made
+    made.parent.rmdir()
+
+
+def test_an_end_leaves_no_process_of_the_node(world: World, place: Place, scratch: Path) -> None:
+    hosts = world.hosts("a")
+    launch(hosts, N1, place)
+    mine = {**os.environ, "BURST_NODE_DIR": str(scratch)}
+    others = {**os.environ, "BURST_NODE_DIR": f"{scratch}0"}
+    with (
+        subprocess.Popen(["sleep", "60"], env=mine, start_new_session=True) as dies,
+        subprocess.Popen(["sleep", "60"], env=others) as lives,
+    ):
+        hosts.down(N1)
+        assert dies.wait(5) == -9
+        assert lives.poll() is None
+        lives.kill()
+    assert not scratch.exists()
+
+
+def test_a_supervisor_frees_its_host_and_ends(world: World, place: Place) -> None:
+    launch(world.hosts("a"), N1, place)
+    env = {**os.environ, "HOME": str(world.folder / "a")}
+
+    def supervise(name: str) -> int:
+        loop = f"while true; do sh -c '{release_command(name)}'; done"
+        return subprocess.run(["bash", "-c", loop], env=env, check=False, timeout=10).returncode
+
+    assert supervise(N2) == -15
+    assert world.claim("a") == N1  # another's
+    assert supervise(N1) == -15
+    assert world.claim("a") == ""
+
+
+def test_hosts_of_one_shape_are_one_offer_with_the_pools_price(world: World) -> None:
+    pools = {"ssh": {"lab": {"usd_per_hour": "0.40", "hosts": ["a", "b", "c"]}}}
+    world.down = {"c"}
+    (offer,) = offers(read_hosts(pools, "me"), world.folder, NOW)
+    assert (offer.pool, offer.owned, offer.spot) == ("ssh/lab", True, False)
+    assert offer.cpus == os.cpu_count()
+    assert offer.quote.usd_per_hour == Decimal("0.40")
+    assert not offer.quote.free
+
+
+def test_hosts_are_written_as_for_skypilot() -> None:
+    pool = {
+        "user": "me",
+        "identity_file": "/k",
+        "hosts": ["10.0.0.1", {"ip": "10.0.0.2", "user": "you", "port": "2222"}],
+    }
+    one, two = read_hosts({"ssh": {"lab": pool}}, "x")
+    assert one == Host(
+        pool="ssh/lab", address="10.0.0.1", user="me", port=22, key=Path("/k"),
+        usd_per_hour=Decimal(0), priced=False,
+    )  # fmt: skip
+    assert two == replace(one, address="10.0.0.2", user="you", port=2222)
+    assert read_hosts({}, "x") == ()
+
+
+def test_every_problem_of_the_file_is_told_at_once() -> None:
+    bad = {
+        "one": "10.0.0.1",
+        "two": {"hosts": []},
+        "three": {"hosts": ["-oProxyCommand=x", "a", "a"], "usd_per_hour": "-1", "hostz": "b"},
+        "four": {"hosts": [{"ip": "a", "port": "ssh"}, {"ip": "b", "user": "a b"}]},
+    }
+    with pytest.raises(SpecError) as raised:
+        read_hosts({"ssh": bad}, "x")
+    told = [problem.field for problem in raised.value.problems]
+    assert told == [
+        "ssh.one",
+        "ssh.two.hosts",
+        "ssh.three.hostz",
+        "ssh.three.usd_per_hour",
+        "ssh.three.hosts[0]",
+        "ssh.three.hosts[2]",
+        "ssh.four.hosts[0].port",
+        "ssh.four.hosts[1].user",
+    ]
+    assert all(re.search(r"needs|twice|known", p.message) for p in raised.value.problems)
