@@ -340,22 +340,24 @@ def orphans() -> tuple[tuple[Run, str], ...]:
     Machines of runs that are not known here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
-    from burst.provision import ec2
+    from burst.provision import ec2, skypilot
     from burst.provision.hosts import Hosts
     from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
     elsewhere = [run for run in runs().all() if run.record.pool != "local"]
-    for run in (one for one in elsewhere if not status_of(one, clock(), owner_alive).live):
+    for run in elsewhere:
+        status = status_of(run, clock(), owner_alive)
+        if status.live:
+            continue
         regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
         if regions:
             there = ec2.instances(regions, run.record.run_id)
             found += [(run, str(one)) for one in there if one.costs]
-        if kind(run.record.pool) == "ssh":
-            claims = Hosts(ssh_hosts(), home()).states(
-                cluster_name(run.record.run_id, ""), refresh=True
-            )
-            found += [(run, f"{name} on {run.record.pool}") for name in claims]
+        elif not all(node.ended for node in status.nodes):
+            clusters = Hosts(ssh_hosts(), home()) if kind(run.record.pool) == "ssh" else skypilot
+            names = clusters.states(cluster_name(run.record.run_id, ""), refresh=True)
+            found += [(run, f"{name} on {run.record.pool}") for name in names]
     return tuple(found)
 
 

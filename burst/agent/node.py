@@ -150,7 +150,7 @@ class Agent:
 
     def _children(self) -> list[Child]:
         driver = self._driver.child if self._driver else None
-        return [child for child in (self._ray, driver) if child is not None]
+        return [child for child in (self._ray, driver, self.set_up.child) if child is not None]
 
     def _follow(self, wanted: Mapping[str, Any]) -> None:
         """Be part of the wanted Ray cluster; one that fell is started again, some times."""

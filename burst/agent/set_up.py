@@ -49,6 +49,11 @@ class SetUp:
             last = "\n".join(self._child.last_words().splitlines()[-LAST_LINES:])
             self.error = f"exit code {code}; its last lines:\n{last}"
 
+    @property
+    def child(self) -> Child | None:
+        """The process of the task's set-up, if it was started."""
+        return self._child
+
     def _workdir(self, run: RunRecord) -> Path:
         """Return the folder of the user's code; unpack it first where it came packed."""
         if run.archive is None:

@@ -167,9 +167,9 @@ def _fold(history: History, entry: Mapping[str, Any], when: datetime) -> History
 def bill(
     spans: tuple[NodeSpan, ...], node_id: str, since: datetime | None, until: datetime | None
 ) -> tuple[NodeSpan, ...]:
-    """Put the pool's own times for ours; a machine that never was has the same twice."""
+    """Put the pool's own times for ours; what it has times of was a machine, refused or not."""
     return tuple(
-        replace(span, launched=since or span.launched, ended=until or span.ended)
+        replace(span, launched=since or span.launched, ended=until or span.ended, refused=False)
         if span.node_id == node_id
         else span
         for span in spans

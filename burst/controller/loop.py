@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 from burst.controller.book import Book, History, NodeSpan, bill, close
@@ -56,6 +57,8 @@ LAST_WORDS_S = 10.0  # how long a driver may take to end once its training has
 END_AGAIN_S = 15.0  # how long an unheeded request to end a node waits for the next
 LAST_LOGS_S = 15.0  # how long an agent may take to end its node and send the last of its logs
 TOLD_LIMIT_S = 30.0  # how long it waits for the pool's word on when they went
+STORE_LIMIT_S = 3600.0  # how long a store may be away before the controller gives up
+LATE_S = 60.0  # what ended longer ago, and was never told of by its pool, never will be
 END_LIMIT_S = 600.0  # how long the end of a run waits for its nodes to be gone
 
 
@@ -121,6 +124,7 @@ class Controller:
         self._began = tools.clock.monotonic()
         self._age_at_start = max(0.0, (tools.clock.now() - moment(run.created)).total_seconds())
         self._renewed = self._began
+        self._reached: State = history.state  # the last that was written down and acted on
 
     @property
     def error_type(self) -> str:
@@ -135,21 +139,45 @@ class Controller:
         """Drive the run to its end; LeftoverError if a node of it cannot be ended."""
         state = self.begin()
         while isinstance(state, Active):
-            state = self.reconcile(state)
+            self._reached = state
+            try:
+                state = self.reconcile(state)
+            except TransientError as error:  # of a read; `_insist` sees writes through
+                log.warning("the store fails, trying on: %s", error)
+                state = self._reached
+                self._renew()
             self._tools.clock.sleep(self._tools.tick_s)
         self._wait_for_ends()
         return state
+
+    def _insist(self, write: Callable[[], None]) -> None:
+        """Write to the store until it takes it: nodes work on meanwhile, and must not be lost.
+
+        TransientError after `STORE_LIMIT_S`, or when a person wants to stop at once.
+        """
+        began = self._tools.clock.monotonic()
+        while True:
+            try:
+                return write()
+            except TransientError as error:
+                waited_s = self._tools.clock.monotonic() - began
+                if waited_s > STORE_LIMIT_S or any(asked.now for asked in self._asked):
+                    raise
+                log.warning("the store fails, trying on: %s", error)
+                self._renew()
+                self._tools.clock.sleep(self._tools.renew_s)
 
     def reconcile(self, state: Active) -> State:
         """Observe once, decide on all that happened, and act."""
         after: State = state
         for event in self._events(state):
-            after = self._apply(after, event)
+            after = self._reached = self._apply(after, event)
             if isinstance(after, Done):
                 return after
         assert isinstance(after, Active)
         self._steer(after)
         self._see_off()
+        self._end_strays(after)
         return after
 
     def close(self) -> None:
@@ -192,8 +220,21 @@ class Controller:
         if self._asked:  # it was taken over to be stopped: nothing is launched any more
             return self._apply(state, self._asked.pop(0))
         if going_on:
-            return self._apply(state, TakenOver(found=tuple(sorted(keep)), at_s=self._age()))
+            after = self._apply(state, TakenOver(found=tuple(sorted(keep)), at_s=self._age()))
+            self._launch_again(after, keep)
+            return after
         return self._apply(state, Started(at_s=self._age()))
+
+    def _launch_again(self, state: State, keep: set[str]) -> None:
+        """Ask once more for nodes whose launch an earlier controller may not have seen through.
+
+        A machine without an agent has no heartbeat to miss and no dead-man switch.
+        """
+        choices = {span.node_id: span.choice for span in self._spans}
+        for node in state.nodes if isinstance(state, Active) else ():
+            agent = read_json(self._store, status_key(node.node_id))
+            if node.node_id in keep & choices.keys() and node.state == "asked" and agent is None:
+                self._ask_for(node.node_id, node.index, choices[node.node_id])
 
     def _catch_up(self, *, going_on: bool) -> tuple[int, int]:
         """Show the watcher all facts there are; return the highest step done and saved."""
@@ -287,7 +328,7 @@ class Controller:
         at = self._tools.clock.now()
         routine = isinstance(event, Progressed | Saved)  # the facts tell those, many a minute
         if actions or (after != state and not routine):
-            self._tools.book.decision(event, actions, after, at)
+            self._insist(lambda: self._tools.book.decision(event, actions, after, at))
         if after != state:
             self._tools.watcher.decided(after, event, at)
         if isinstance(event, Finished | Stopped) and isinstance(state, Active) and state.driving:
@@ -300,7 +341,10 @@ class Controller:
         """Let the driver come to its own end, so that what workers wrote last arrives."""
         began = self._tools.clock.monotonic()
         while self._tools.clock.monotonic() - began < LAST_WORDS_S:
-            status = read_json(self._store, status_key(head)) or {}
+            try:
+                status = read_json(self._store, status_key(head)) or {}
+            except TransientError:
+                status = {"driver": {"state": "running"}}  # as far as is known
             if (status.get("driver") or {}).get("state") != "running":
                 return
             self._renew()
@@ -322,28 +366,33 @@ class Controller:
                 assert_never(action)
 
     def _launch(self, action: Launch) -> None:
+        asked = self._tools.clock.now()
+        if self._ask_for(action.node_id, action.index, action.choice):
+            self._count(action.node_id, action.index, action.choice, asked)
+
+    def _ask_for(self, node_id: str, index: int, choice: Choice) -> bool:
+        """Ask the pool for a node; say whether the request is in."""
         request = NodeRequest(
             run_id=self._run.run_id,
-            node_id=action.node_id,
+            node_id=node_id,
             run_uri=self._store.uri,
-            index=action.index,
-            choice=action.choice,
+            index=index,
+            choice=choice,
             env=self._tools.env,
         )
-        asked = self._tools.clock.now()
         try:
             self._tools.provisioner.launch(request)
         except TransientError as error:  # no machine: it shows as a lost node in the next pass
-            log.warning("%s could not be launched: %s", action.node_id, error)
-            return
-        self._count(action.node_id, action.index, action.choice, asked)
+            log.warning("%s could not be launched: %s", node_id, error)
+            return False
+        return True
 
     def _count(self, node_id: str, index: int, choice: Choice, since: datetime) -> None:
         """Write down that a node is paid for from a moment on; a head apart is the controller's."""
         if self._run.head_apart and index == 0:
             choice = replace(choice, usd_per_hour=Decimal(0))
         span = NodeSpan(node_id=node_id, index=index, choice=choice, launched=since)
-        self._tools.book.launched(span)
+        self._insist(lambda: self._tools.book.launched(span))
         self._spans = (*self._spans, span)
 
     def _steer(self, state: Active) -> None:
@@ -351,8 +400,12 @@ class Controller:
         for node in state.nodes:
             wanted = self._wanted(state, node)
             if wanted is not None and self._told.get(node.node_id) != encode(wanted):
-                self._store.put(desired_key(node.node_id), encode(wanted))
-                self._told[node.node_id] = encode(wanted)
+                self._tell(node.node_id, wanted)
+
+    def _tell(self, node_id: str, wanted: Mapping[str, Any]) -> None:
+        data = encode(wanted)
+        self._insist(lambda: self._store.put(desired_key(node_id), data))
+        self._told[node_id] = data
 
     def _wanted(self, state: Active, node: Node) -> Mapping[str, Any] | None:
         """Return a node's part in the present Ray cluster; None while it cannot be said."""
@@ -386,8 +439,10 @@ class Controller:
         if self._tools.provisioner.outlives and not (lost or refused):
             leaving.agent = True
             self._leaving[node_id] = leaving
-            self._store.put(desired_key(node_id), encode({"end": True}))
+            self._tell(node_id, {"end": True})
         else:
+            if lost and self._tools.provisioner.outlives:  # it may come back
+                self._tell(node_id, {"end": True})
             self._leave(node_id, leaving)
 
     def _leave(self, node_id: str, leaving: _Leaving) -> None:
@@ -404,12 +459,11 @@ class Controller:
 
     def _gone(self, node_id: str) -> None:
         leaving = self._leaving.pop(node_id)
-        self._tools.book.ended(
-            node_id,
-            leaving.seen,
-            leaving.note,
-            self._tools.clock.now(),
-            refused=leaving.refused,
+        at = self._tools.clock.now()
+        self._insist(
+            lambda: self._tools.book.ended(
+                node_id, leaving.seen, leaving.note, at, refused=leaving.refused
+            )
         )
         self._spans = close(
             self._spans, node_id, leaving.seen, leaving.note, refused=leaving.refused
@@ -430,6 +484,17 @@ class Controller:
                 self._leave(node_id, leaving)  # a list may leave out what is there; `end` knows
         self._take_times(views)
 
+    def _end_strays(self, state: Active) -> None:
+        """End machines that nobody wants: of launches that an earlier controller left behind."""
+        if not self._tools.provisioner.outlives:
+            return
+        wanted = {node.node_id for node in state.nodes} | self._leaving.keys()
+        for view in self._observer.views.values():
+            if view.state == "running" and view.node_id not in wanted:
+                log.warning("%s is there and nobody wants it; it is ended", view.node_id)
+                now = self._tools.clock
+                self._leave(view.node_id, _Leaving(now.now(), "nobody wanted it", now.monotonic()))
+
     def _take_times(self, views: Mapping[str, NodeView]) -> None:
         """Put what the pool itself says of its machines' times for what we noted."""
         for view in views.values():
@@ -438,10 +503,13 @@ class Controller:
                 self._count(intent.node_id, intent.index, intent.choice, intent.decided)
         for span in self._spans:
             told = views.get(span.node_id)
-            if told is not None and told.since is not None and not span.refused:
+            if told is not None and told.since is not None:
                 times = (told.since, told.until or span.ended)
-                if times != (span.launched, span.ended):
-                    self._tools.book.billed(span.node_id, *times, self._tools.clock.now())
+                if span.refused or times != (span.launched, span.ended):
+                    write = partial(
+                        self._tools.book.billed, span.node_id, *times, self._tools.clock.now()
+                    )
+                    self._insist(write)
                     self._spans = bill(self._spans, span.node_id, *times)
 
     def _wait_for_ends(self) -> None:
@@ -452,7 +520,10 @@ class Controller:
         began = left_s = self._tools.clock.monotonic()  # left_s: when one was still there
         while True:
             self._observer.look()
-            self._see_off()
+            try:
+                self._see_off()
+            except TransientError as error:
+                log.warning("the store fails, trying on: %s", error)
             self._renew()
             now_s = self._tools.clock.monotonic()
             left_s = now_s if self._leaving else left_s
@@ -469,9 +540,17 @@ class Controller:
             )
 
     def _untold(self) -> bool:
-        """Whether the pool says when machines began, and of one not yet when it ended."""
-        views = [self._observer.views.get(span.node_id) for span in self._spans]
-        return any(view is not None and view.since and not view.until for view in views)
+        """Whether the pool says when machines began, and of a late one not yet when it ended."""
+        views = self._observer.views
+        if not any(view.since for view in views.values()):
+            return False
+        late = self._tools.clock.now() - timedelta(seconds=LATE_S)
+        return any(
+            view.until is None
+            if (view := views.get(span.node_id)) is not None and view.since is not None
+            else not span.refused and span.ended is not None and span.ended > late
+            for span in self._spans
+        )
 
     def _next_order(self) -> int:
         """Orders are numbered by time, so that a later controller's are newer."""
@@ -481,4 +560,5 @@ class Controller:
     def _give(self, order: Order) -> None:
         if order.kind == "save":
             order = replace(order, attempt=self._observer.facts.attempt)
-        self._store.put(ORDER, order.encode())
+        data = order.encode()
+        self._insist(lambda: self._store.put(ORDER, data))

@@ -205,6 +205,7 @@ class Observer:
         return True
 
     def _nodes(self, state: Active, at_s: float) -> Iterator[Event]:
+        self._doubted &= {node.node_id for node in state.nodes}
         known = self.look()
         for node in state.nodes:
             status = read_json(self._store, status_key(node.node_id)) or {}

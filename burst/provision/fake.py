@@ -1,7 +1,8 @@
 """A cloud in memory, with the faults of real ones: for tests, and for policies without machines.
 
 `FakeCloud` is the truth about its machines, whoever asks; `FakeProvisioner` is one controller's
-view of it. Nodes need no agent here: what the controller wants of them is true at once.
+view of it. A machine's agent is started by the provisioner that asked for it, once it sees it;
+from then on what the controller wants of the node is true at once.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Machine:
     born_s: float
     ending_s: float | None = None  # when it is gone, by the clock's `monotonic`
     ended: datetime | None = None
+    agent: bool = False
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class FakeCloud:
 
 
 class FakeProvisioner:
-    """See burst.ports.Provisioner. A made node is ready at once and says so in the run's store."""
+    """See burst.ports.Provisioner. A node's agent is ready at once, and says so in the store."""
 
     GRACE_S = 30.0  # a machine just asked for is not missing because a list does not show it
     BELIEVED = 2  # lists in a row that leave a node out until it is taken for gone
@@ -170,7 +172,9 @@ class FakeProvisioner:
             return NodeView(node_id=name, state="refused", refusals=(refused,))
         if name in there:
             self._missing[name] = 0
-            self._serve(name)
+            there[name].agent |= name in self._asked
+            if there[name].agent:
+                self._serve(name)
             return NodeView(node_id=name, state="running", since=since)
         self._missing[name] = self._missing.get(name, 0) + 1
         _, asked_s = self._asked.get(name, (None, float("-inf")))

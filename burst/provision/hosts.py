@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -212,15 +211,28 @@ class Hosts:
         self._hosts = tuple(hosts)
         self._home = home
         self._mine: dict[str, Found] = {}  # by the name of the node that has it
+        self._silent: set[Host] = set()  # those that did not answer, and were told of
 
     def look(self, pool: str = "") -> tuple[Found, ...]:
         """Return what the hosts that answer say of themselves, all asked at once."""
         asked = [host for host in self._hosts if pool in {"", host.pool}]
         return tuple(
             found
-            for found in _each(partial(_quietly, self._look), asked)
+            for found in _each(self._look_quietly, asked)
             if found is not None
         )  # fmt: skip
+
+    def _look_quietly(self, host: Host) -> Found | None:
+        """Look at a host; say once that it does not answer."""
+        try:
+            found = self._look(host)
+        except (BurstError, ValueError) as error:
+            if host not in self._silent:
+                log.warning("%s", error)
+            self._silent.add(host)
+            return None
+        self._silent.discard(host)
+        return found
 
     def _look(self, host: Host) -> Found:
         lines = self._ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
@@ -332,11 +344,3 @@ def _each(ask: Callable[[Host], T], hosts: Sequence[Host]) -> list[T]:
         return []
     with ThreadPoolExecutor(min(AT_ONCE, len(hosts))) as pool:
         return list(pool.map(ask, hosts))
-
-
-def _quietly(ask: Callable[[Host], Found], host: Host) -> Found | None:
-    try:
-        return ask(host)
-    except (BurstError, ValueError) as error:
-        log.warning("%s: %s", host.address, error)
-        return None

@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -96,6 +96,7 @@ class _Node:
     request: NodeRequest
     work: Future[None] | None = None
     refused: tuple[Refused, ...] = ()
+    failed: str = ""  # why the machine, which was there, came to nothing
     ready_s: float | None = None  # when its agent was started
     given_up: bool = False  # nobody wants it any more
 
@@ -112,7 +113,8 @@ class RentedProvisioner:
         self._cloud = cloud
         self._settings = settings
         self._clock = clock
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rented")
+        self._launches = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="launch")
+        self._calls = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rented")
         self._nodes: dict[str, _Node] = {}
         self._ending: dict[str, Future[None]] = {}
         self._times: Mapping[str, Machine] = {}
@@ -125,21 +127,34 @@ class RentedProvisioner:
         if request.node_id in self._nodes:
             return
         node = self._nodes[request.node_id] = _Node(request=request)
-        node.work = self._pool.submit(self._bring_up, node)
+        node.work = self._launches.submit(self._bring_up, node)
 
     def _bring_up(self, node: _Node) -> None:
-        """Make the machine and start its agent; what fails is a refusal, and leaves no machine."""
+        """Make the machine and start its agent; what fails leaves no machine.
+
+        Without a machine it is a refusal; one whose agent does not start was there and is lost.
+        """
+        if node.given_up:
+            return
+        made = False
         try:
             self._make(node)
+            made = True
             if not node.given_up:
                 self._start_agent(node)
                 node.ready_s = self._clock.monotonic()
-        except BurstError as error:
+        except Exception as error:
             said = error.said if isinstance(error, RefusedError) else str(error)
+            if not isinstance(error, BurstError):
+                log.exception("%s could not be brought up", node.request.node_id)
+                said = f"{type(error).__name__}: {error}"
             self._clear(node)
             reason: Reason = refusals.reason_of(said)
             place, gist = node.request.choice.place, refusals.gist(said)
-            node.refused = (Refused(place=place, reason=reason, detail=gist),)
+            if made:
+                node.failed = f"its agent did not start: {gist}"
+            else:
+                node.refused = (Refused(place=place, reason=reason, detail=gist),)
 
     def _make(self, node: _Node) -> None:
         request = node.request
@@ -243,7 +258,7 @@ class RentedProvisioner:
         if self._look is None and self._clock.monotonic() - seen_s >= (
             DOUBT_LOOK_S if in_doubt else LOOK_S
         ):
-            self._look = self._pool.submit(self._look_now, run_id)
+            self._look = self._calls.submit(self._look_now, run_id)
         if self._seen is None:
             assert self._look is not None
             look, self._look = self._look, None
@@ -271,6 +286,8 @@ class RentedProvisioner:
         )
         if node is not None and node.refused:
             return replace(view, state="refused", refusals=node.refused)
+        if node is not None and node.failed:
+            return replace(view, state="gone", detail=node.failed)
         if _succeeded(self._ending.get(name)):
             return replace(view, state="gone")
         if node is not None and node.ready_s is None:
@@ -290,7 +307,7 @@ class RentedProvisioner:
         if _succeeded(ending):
             return True
         if ending is None or ending.done():
-            self._ending[node_id] = self._pool.submit(self._end_now, run_id, node_id)
+            self._ending[node_id] = self._calls.submit(self._end_now, run_id, node_id)
         return False
 
     def _end_now(self, run_id: str, node_id: str) -> None:
@@ -303,7 +320,7 @@ class RentedProvisioner:
         self._clusters.down(cluster_name(run_id, node_id))
         node = self._nodes.get(node_id)
         if node is not None and node.work is not None:
-            node.work.result()  # a launch that was under way has noticed by now
+            wait([node.work])  # a launch that was under way has noticed by now
             self._clusters.down(cluster_name(run_id, node_id))
         if self._cloud is None:
             return

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab import hosts, image
+from tests.lab import image
 from tests.lab.rig import REPO, Lab
 
 pytestmark = [
@@ -247,14 +247,14 @@ def own_hosts(person: Person) -> Iterator[list[str]]:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     addresses = [f"10.200.0.{number}" for number in (1, 2, 3)]
     for address in addresses:
-        hosts.start(f"own-{address}", address, key.with_suffix(".pem.pub").read_text())
+        person.lab.host(f"own-{address}", address, key.with_suffix(".pem.pub").read_text())
     home = Path(person.home)
     home.mkdir(exist_ok=True)
     pool = {"user": "ubuntu", "identity_file": str(key), "hosts": addresses, "usd_per_hour": 0.5}
     (home / "pools.yaml").write_text(json.dumps({"ssh": {"lab": pool}}))
     yield addresses
     for address in addresses:
-        hosts.end(f"own-{address}")
+        person.lab.cut(f"own-{address}")
     (home / "pools.yaml").unlink()
     for path in key.parent.glob("own.pem*"):
         path.unlink()
@@ -279,7 +279,7 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
     known = json.loads(person.burst("status", newest, "--json"))["nodes"]
     other = next(n["node_id"] for n in known if n["state"] == "up" and not n["head"])
     lost = next(host for host, detail in claims().items() if other in detail)
-    hosts.end(f"own-{lost}")
+    person.lab.cut(f"own-{lost}")
     assert run.wait(500) == 0, person.log.read_text()
     assert weights(person.burst("logs", newest)) == undisturbed
     assert "takes its place" in person.said()

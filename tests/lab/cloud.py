@@ -3,9 +3,12 @@
 A running instance has a machine of tests.lab.hosts; ended, its machine dies. A Unix socket takes
 one JSON object a line: {"do": "capacity", "table": {"us-east-1a": {"m6i.large": 0}}} (zone, region
 or *, then type or *, then how many may run), {"do": "notice", "id": ..., "seconds": 60}, {"do":
-"reclaim", "id": ...}, {"do": "state"}. Every API call is counted by name, so that a test can hold
-a policy against them, and by whose keys. Machines have a metadata service: their role's keys,
-which are good for an hour, and notices of interruption.
+"reclaim", "id": ...}, {"do": "state"}, and of machines that are not the cloud's {"do": "host",
+"name": ..., "address": ..., "key": ...}, {"do": "cut", "name": ...}.
+
+Every API call is counted by name, so that a test can hold a policy against them, and by whose
+keys. Machines have a metadata service: their role's keys, which are good for an hour, and notices
+of interruption.
 """
 
 from __future__ import annotations
@@ -116,6 +119,10 @@ class Cloud:
         elif wish["do"] == "notice":
             ends = datetime.now(UTC) + timedelta(seconds=wish["seconds"])
             self.notices[wish["id"]] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
+        elif wish["do"] == "host":
+            hosts.start(wish["name"], wish["address"], wish["key"])
+        elif wish["do"] == "cut":
+            hosts.end(wish["name"])
         elif wish["do"] == "reclaim":
             for region, instance in self.instances():
                 if instance.id == wish["id"]:

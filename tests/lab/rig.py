@@ -144,6 +144,14 @@ class Lab:
         """Tell a machine that it will be taken away; it is not."""
         self._do(do="notice", id=name, seconds=seconds)
 
+    def host(self, name: str, address: str, key: str) -> None:
+        """Start a machine that is not the cloud's; `key` may log in."""
+        self._do(do="host", name=name, address=address, key=key)
+
+    def cut(self, name: str) -> None:
+        """End such a machine as a power cut does."""
+        self._do(do="cut", name=name)
+
     def reclaim(self, name: str) -> None:
         """Take a machine away, as a cloud takes spot machines."""
         self._do(do="reclaim", id=name)

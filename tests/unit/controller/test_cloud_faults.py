@@ -16,6 +16,7 @@ from fake_world import Deadly, Killed, World
 from burst.controller.book import read_history
 from burst.cost.decide import Done, Limits
 from burst.cost.placement import Choice, Place
+from burst.errors import TransientError
 from burst.ports import NodeRequest
 from burst.provision.fake import Faults
 from burst.storage.journal import Journal
@@ -133,6 +134,73 @@ def test_a_pool_that_does_not_answer_is_no_reason_to_give_up_its_nodes() -> None
     world.when(50, lambda: setattr(world.cloud.faults, "throttled", 0.0))
     done = world.controller(LIMITS).run()
     assert (done.reason, done.preemptions, len(world.ever())) == ("finished", 0, 3)
+    check(world)
+
+
+def test_a_machine_whose_agent_was_never_started_gets_one_from_the_next_controller() -> None:
+    world = World(steps=20)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    with pytest.raises(Killed):  # as the first launch is written down
+        world.controller(LIMITS, store=Deadly(world.store, 3, after=True)).run()
+    assert [machine.agent for machine in world.cloud.machines.values()] == [False]
+    done = world.controller(LIMITS).run()
+    assert done.reason == "finished"
+    assert all(machine.agent for machine in world.cloud.machines.values())
+    check(world)
+
+
+def test_a_machine_that_shows_after_the_takeover_is_ended() -> None:
+    """SkyPilot's server may still have a launch in its queue that a dead controller asked for."""
+    world = World(steps=20)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    stray = NodeRequest(
+        run_id=RUN.run_id, node_id="n900", run_uri="", index=0, choice=CHOICES[0]
+    )  # fmt: skip
+
+    def late() -> None:
+        assert world.cloud.create(stray)
+
+    world.when(8, late)
+    done = world.controller(LIMITS).run()
+    assert done.reason == "finished"
+    assert world.cloud.alive() == {}
+    ended = next(m.ended for m in world.cloud.machines.values() if m.request.node_id == "n900")
+    assert ended is not None
+    assert (ended - world.cloud.machines[f"{RUN.run_id}/n900"].born).total_seconds() < 5
+
+
+class Away:
+    """A store that cannot be reached for some time."""
+
+    def __init__(self, world: World, since: float, until: float) -> None:
+        self._world = world
+        self._inner = world.store
+        self._since, self._until = since, until
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*given: object, **named: object) -> object:
+            if self._since <= self._world.seconds <= self._until:
+                raise TransientError("no route to the bucket")
+            return found(*given, **named)
+
+        return call
+
+
+@pytest.mark.parametrize("since", range(1, 75, 3))
+def test_a_store_out_of_reach_ends_nothing(since: int) -> None:
+    """Whatever the controller was doing, it goes on once the store is back."""
+    world = World(steps=60)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    world.when(30, lambda: lose_any(world, random.Random(since)))
+    done = world.controller(LIMITS, store=Away(world, since, since + 200)).run()
+    assert (done.reason, done.step) == ("finished", 60)
     check(world)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from burst.cost.placement import Choice, Place
-from burst.errors import TransientError
+from burst.errors import SetupError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
@@ -202,6 +202,55 @@ def test_a_refusal_is_data_and_leaves_no_machine(
     assert refused.detail == "InsufficientInstanceCapacity: no m6i.large in us-east-1a"
     assert clusters.up == {}
     assert pool.end("toy-abcdef", "n001") is True
+
+
+def test_a_machine_whose_agent_does_not_start_was_there_and_is_lost(
+    pool: RentedProvisioner, clusters: FakeClusters, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is paid for, and counts as a loss; a run must not go on renting such machines."""
+
+    def run(_: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        if "start.sh" in command:
+            raise SetupError("this node has other versions than the controller: ray 2.9 for 2.60")
+        return "no\n"
+
+    monkeypatch.setattr(Ssh, "run", run)
+    pool.launch(REQUEST)
+    view = until(pool, lambda view: view.state == "gone")
+    assert "ray 2.9 for 2.60" in view.detail
+    assert (view.since, view.until, clusters.up) == (BEGIN, BEGIN, {})
+
+
+def test_an_error_that_nobody_expected_leaves_no_machine_either(
+    pool: RentedProvisioner, clusters: FakeClusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def login(*_: object) -> Login:
+        raise KeyError("ssh_private_key_content")
+
+    monkeypatch.setattr(clusters, "login", login)
+    pool.launch(REQUEST)
+    view = until(pool, lambda view: view.state == "gone")
+    assert "KeyError: 'ssh_private_key_content'" in view.detail
+    assert clusters.up == {}
+
+
+def test_ends_do_not_wait_for_launches_and_what_nobody_wants_is_not_made(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    clusters.gate.clear()
+    names = [f"n{number:03d}" for number in range(1, 2 * rented.AT_ONCE + 1)]
+    for name in names:
+        pool.launch(replace(REQUEST, node_id=name))
+    until(pool, lambda view: view.state == "asked")
+    for name in names:
+        assert pool.end("toy-abcdef", name) is False
+    clusters.gate.set()
+    end = time.monotonic() + 10
+    while not all(pool.end("toy-abcdef", name) for name in names):
+        assert time.monotonic() < end
+        time.sleep(0.01)  # noqa: TID251
+    assert len(clusters.launched) == rented.AT_ONCE
+    assert clusters.up == {}
 
 
 TRIPPED = "(LimitExceeded): Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1"
