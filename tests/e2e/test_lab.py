@@ -157,6 +157,18 @@ def test_the_documented_rights_are_those_that_were_used(person: Person) -> None:
 
 
 @pytest.mark.slow
+def test_a_region_without_capacity_is_left_for_another(person: Person) -> None:
+    person.lab.capacity(**{"us-east-1": {"*": 0}})
+    run = person.start("run", str(TOY / "task.yaml"), "--yes", "--env", "PAUSE_S=0.01")
+    assert run.wait(400) == 0, person.log.read_text()
+    person.lab.capacity()
+    ended = person.nodes("terminated", person.status()["run"])
+    assert {instance["region"] for instance in ended.values()} == {"us-west-2"}
+    refused = re.findall(r"refused +n\d+ by aws/(us-east-1.) .*: capacity", person.said())
+    assert set(refused) == {"us-east-1a", "us-east-1b", "us-east-1c"}
+
+
+@pytest.mark.slow
 def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(
     person: Person, undisturbed: str
 ) -> None:
