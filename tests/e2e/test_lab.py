@@ -75,8 +75,11 @@ class Person:
         return self.runs[-1]
 
     def status(self) -> dict[str, Any]:
-        runs = json.loads(self.burst("ls", "--all", "--json"))
-        return runs[0] if runs else {"step": 0, "state": "none"}
+        """Return the state of this person's run."""
+        name = re.search(r"^(rented-\w{6})  everything of", self.said(), re.MULTILINE)
+        runs = json.loads(self.burst("ls", "--all", "--json")) if name else []
+        mine = [run for run in runs if name and run["run"] == name[1]]
+        return mine[0] if mine else {"run": "none", "step": 0, "state": "none"}
 
     def until(self, what: Callable[[], bool], seconds: float = 400) -> None:
         end = time.monotonic() + seconds
@@ -91,8 +94,16 @@ class Person:
         run.wait()
         self.runs.remove(run)
 
+    def leave(self) -> None:
+        """Stop what is still running."""
+        for run in self.runs:
+            for _ in range(2):
+                run.send_signal(signal.SIGINT)
+                time.sleep(1)  # noqa: TID251
+            run.wait(120)
+
     def said(self) -> str:
-        return self.log.read_text()
+        return self.log.read_text() if self.log.exists() else ""
 
     def check_end(self, undisturbed: str) -> None:
         """The right weights, no machine left, and every second of each in the ledger."""
@@ -118,8 +129,11 @@ class Person:
 
 
 @pytest.fixture
-def person(lab: Lab, tmp_path: Path) -> Person:
-    return Person(lab, tmp_path)
+def person(lab: Lab, tmp_path: Path) -> Iterator[Person]:
+    made = Person(lab, tmp_path)
+    yield made
+    made.leave()
+    made.lab.capacity()
 
 
 def test_a_full_zone_is_passed_over_and_a_reclaimed_node_replaced_in_another(
