@@ -267,9 +267,9 @@ class RentedProvisioner:
 
     def _look_now(self, run_id: str) -> _Seen:
         at_s = self._clock.monotonic()
+        self._ask_cloud(run_id)  # it answers at once, SkyPilot takes its time
         states = self._clusters.states(cluster_name(run_id, ""), refresh=True)
         found = {name[len(cluster_name(run_id, "")) :]: state for name, state in states.items()}
-        self._ask_cloud(run_id)
         return _Seen(at_s, {name: s for name, s in found.items() if NODE_ID.fullmatch(name)})
 
     def _ask_cloud(self, run_id: str) -> None:
