@@ -27,6 +27,11 @@ def scratch_name(run_id: str) -> str:
     return f"burst-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 
 
+def node_folder(run_id: str, node_id: str) -> str:
+    """Return the folder of a node's files on a machine that is not this one."""
+    return f"/tmp/{scratch_name(run_id)}/{node_id}"  # noqa: S108 - a machine of its own
+
+
 def attempt_key(attempt: int) -> str:
     """Where the record of a start of the worker group lies."""
     return f"attempts/{attempt:04d}.json"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
-    from burst.provision.rented import RentedProvisioner
+    from burst.provision.rented import Clusters, RentedProvisioner
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
@@ -103,12 +103,9 @@ def provisioner(run: Run) -> Provisioner:
 
 def rented_pool(run: Run) -> RentedProvisioner:
     """Return the pool of rented machines, for one run."""
-    from burst.provision import skypilot
     from burst.provision.ec2 import Ec2
-    from burst.provision.hosts import Hosts
     from burst.provision.rented import RentedProvisioner, Settings
 
-    clusters = Hosts(ssh_hosts(), home()) if kind(run.record.pool) == "ssh" else skypilot
     regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
     settings = Settings(
         home=home(),
@@ -117,7 +114,19 @@ def rented_pool(run: Run) -> RentedProvisioner:
         env=store_env(),
         end_command=end_command,
     )
+    clusters = clusters_of(run.record.pool)
     return RentedProvisioner(clusters, Ec2(regions) if regions else None, settings, clock())
+
+
+def clusters_of(pool: str) -> Clusters:
+    """Return what makes and ends the machines of a pool."""
+    if kind(pool) == "ssh":
+        from burst.provision.hosts import Hosts
+
+        return Hosts(ssh_hosts(), home())
+    from burst.provision import skypilot
+
+    return skypilot
 
 
 def kind(pool: str) -> str:
@@ -340,8 +349,7 @@ def orphans() -> tuple[tuple[Run, str], ...]:
     Machines of runs that are not known here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
-    from burst.provision import ec2, skypilot
-    from burst.provision.hosts import Hosts
+    from burst.provision import ec2
     from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
@@ -355,8 +363,9 @@ def orphans() -> tuple[tuple[Run, str], ...]:
             there = ec2.instances(regions, run.record.run_id)
             found += [(run, str(one)) for one in there if one.costs]
         elif not all(node.ended for node in status.nodes):
-            clusters = Hosts(ssh_hosts(), home()) if kind(run.record.pool) == "ssh" else skypilot
-            names = clusters.states(cluster_name(run.record.run_id, ""), refresh=True)
+            names = clusters_of(run.record.pool).states(
+                cluster_name(run.record.run_id, ""), refresh=True
+            )
             found += [(run, f"{name} on {run.record.pool}") for name in names]
     return tuple(found)
 
@@ -461,16 +470,9 @@ def offers(task: Task) -> tuple[Offer, ...]:
 def local_offer() -> Offer:
     """Return what this machine can give."""
     from burst.cost.offers import Offer
-    from burst.cost.quotes import UNROUNDED, Quote
+    from burst.provision.own import quote
 
     found = this_machine()
-    quote = Quote(
-        usd_per_hour=found.usd_per_node_hour,
-        source=found.price_source,
-        observed_at=clock().now(),
-        billing=UNROUNDED,
-        free=found.usd_per_node_hour == 0,
-    )
     return Offer(
         pool="local",
         region="",
@@ -480,5 +482,5 @@ def local_offer() -> Offer:
         memory_gb=found.memory_gb,
         accelerators=found.accelerators,
         spot=False,
-        quote=quote,
+        quote=quote(found.usd_per_node_hour, found.price_source, clock().now()),
     )

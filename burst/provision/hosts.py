@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
-from burst.cost.quotes import UNROUNDED, Quote
 from burst.errors import BurstError, Problem, SpecError, TransientError
+from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
 from burst.provision.ssh import Login, Ssh
-from burst.records import scratch_name
+from burst.records import node_folder
 from burst.task_specs.model import Accelerators
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ T = TypeVar("T")
 LOOK = (
     "nproc; awk '/MemTotal/ {print $2}' /proc/meminfo; "
     'echo "$(readlink "$HOME/.burst/claim-$(uname -n)")"; hostname -I 2>/dev/null || echo; '
-    "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
+    f"{' '.join(ASK_GPUS)} 2>/dev/null || true"
 )
 _RUNS = """tr '\\0' '\\n' 2>/dev/null <"$p/environ" | grep -qx "BURST_NODE_DIR={scratch}"
 """
@@ -162,11 +162,8 @@ def _unknown(
 
 
 def _price(where: str, text: Any, problems: list[Problem]) -> Decimal:  # noqa: ANN401
-    try:
-        price = Decimal("0" if text is None else str(text))
-    except InvalidOperation:
-        price = Decimal("nan")
-    if price.is_finite() and price >= 0:
+    price = usd_per_hour(text)
+    if price is not None:
         return price
     message = "needs dollars per hour of a host as a plain number, as in 0.40"
     problems.append(Problem(field=f"{where}.usd_per_hour", message=message, written=str(text)))
@@ -181,14 +178,6 @@ def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...
     seen: dict[tuple[str, str], Offer] = {}
     for found in Hosts(hosts, home).look():
         host = found.host
-        source = "pools.yaml" if host.priced else "own machine, no price set in pools.yaml"
-        quote = Quote(
-            usd_per_hour=host.usd_per_hour,
-            source=source,
-            observed_at=now,
-            billing=UNROUNDED,
-            free=host.usd_per_hour == 0,
-        )
         offer = Offer(
             pool=host.pool,
             region="",
@@ -198,7 +187,7 @@ def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...
             memory_gb=found.memory_gb,
             accelerators=found.accelerators,
             spot=False,
-            quote=quote,
+            quote=quote(host.usd_per_hour, "pools.yaml" if host.priced else NO_PRICE, now),
         )
         seen.setdefault((host.pool, found.shape), offer)
     return tuple(seen.values())
@@ -237,13 +226,11 @@ class Hosts:
     def _look(self, host: Host) -> Found:
         lines = self._ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
         cpus, memory_kb, claim, ips, *gpus = (line.strip() for line in lines)
-        names = [gpu for gpu in gpus if gpu]
-        kind = names[0].removeprefix("NVIDIA ").replace(" ", "-") if names else ""
         return Found(
             host=host,
             cpus=int(cpus),
             memory_gb=round(int(memory_kb) / 1024**2, 1),
-            accelerators=Accelerators(kind=kind, count=len(names)) if names else None,
+            accelerators=accelerators(gpus),
             claim=claim,
             ip=host.address if host.address in ips.split() else (ips.split() or [host.address])[0],
         )
@@ -336,7 +323,7 @@ def release_command(name: str) -> str:
 def _scratch(name: str) -> str:
     """Return the folder of a node's files on its host."""
     run_id, _, node_id = name.removeprefix("burst-").rpartition("-")
-    return f"/tmp/{scratch_name(run_id)}/{node_id}"  # noqa: S108 - as the agent's
+    return node_folder(run_id, node_id)
 
 
 def _each(ask: Callable[[Host], T], hosts: Sequence[Host]) -> list[T]:

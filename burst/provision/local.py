@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from burst.errors import LeftoverError, SpecError, TransientError
 from burst.errors import Problem as SpecProblem
 from burst.ports import NodeRequest, NodeView
 from burst.processes import Mark, alive, find, kill_all, start_time
+from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, usd_per_hour
 from burst.records import scratch_name
 from burst.task_specs.model import Accelerators
 
@@ -55,30 +56,20 @@ def this_machine(pools: Mapping[str, Any]) -> LocalMachine:
 
 def _price(local: Mapping[str, Any]) -> tuple[Decimal, str]:
     text = local.get("usd_per_hour")
-    if text is None:
-        return Decimal(0), "own machine, no price set in pools.yaml"
-    try:
-        price = Decimal(str(text))
-    except InvalidOperation:
-        price = Decimal("nan")
-    if not price.is_finite() or price < 0:
+    price = usd_per_hour(text)
+    if price is None:
         message = "needs dollars per hour of a node as a plain number, as in 0.12"
         problem = SpecProblem(field="local.usd_per_hour", message=message, written=str(text))
         raise SpecError("pools.yaml", (problem,))
-    return price, "pools.yaml"
+    return price, NO_PRICE if text is None else "pools.yaml"
 
 
 def _gpus() -> Accelerators | None:
     """Ask nvidia-smi; no answer means no GPU."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
+    if shutil.which(ASK_GPUS[0]) is None:
         return None
-    asked = [program, "--query-gpu=name", "--format=csv,noheader"]
-    result = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=20)
-    names = [line.strip() for line in result.stdout.splitlines() if line.strip()]
-    if result.returncode or not names:
-        return None
-    return Accelerators(kind=names[0].removeprefix("NVIDIA ").replace(" ", "-"), count=len(names))
+    result = subprocess.run(ASK_GPUS, capture_output=True, text=True, check=False, timeout=20)
+    return None if result.returncode else accelerators(result.stdout.splitlines())
 
 
 class LocalProvisioner:

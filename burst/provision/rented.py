@@ -28,7 +28,7 @@ from burst.provision import refusals
 from burst.provision.bundle import bundle, pins
 from burst.provision.refusals import RefusedError
 from burst.provision.ssh import Login, Ssh
-from burst.records import scratch_name
+from burst.records import node_folder
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class RentedProvisioner:
 
     def _boot(self, request: NodeRequest, login: Login) -> Mapping[str, Any]:
         """Return what burst.agent.boot reads: the agent's arguments, and secrets beside them."""
-        scratch = f"/tmp/{scratch_name(request.run_id)}/{request.node_id}"  # noqa: S108
+        scratch = node_folder(request.run_id, request.node_id)
         arguments = ["--run-uri", request.run_uri, "--run-id", request.run_id]
         arguments += ["--node-id", request.node_id, "--index", str(request.index)]
         arguments += ["--ip", login.ip, "--scratch", scratch]
