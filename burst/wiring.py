@@ -215,14 +215,24 @@ def machine(task: Task, plan: Plan) -> Machine:
         gpus=best.accelerators.count if best.accelerators else 0,
         choices=tuple(choice_of(candidate) for candidate in alike),
         shared=shared,
+        own=kind(best.pool) == "ssh",
         wish={} if shared else _wish(task),
     )
 
 
 def _wish(task: Task) -> Mapping[str, Any]:
     """Return what the task says of its machines besides their kind and place."""
+    from burst.controller.runs import packed_mounts
+    from burst.task_specs.skypilot import mount_keys
+
     first = task.candidates[0]
-    wish = {"disk_size": first.disk_size_gb, "image_id": first.image_id}
+    packed = packed_mounts(task)
+    mounts = mount_keys(mount for mount in task.mounts if mount not in packed)
+    wish = {
+        "disk_size": first.disk_size_gb,
+        "image_id": first.image_id,
+        "file_mounts": mounts or None,
+    }
     return {name: value for name, value in wish.items() if value is not None}
 
 

@@ -154,7 +154,9 @@ def launch(
     RefusedError when the place gives none. Safe to call again for the same name.
     """
     sky = _sky()
-    task = sky.Task(name=name)
+    wanted = dict(wanted)
+    mounts = wanted.pop("file_mounts", {})
+    task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
     parts = (place.pool, place.region or "*", place.zone or "*")
     task.set_resources(
         sky.Resources(

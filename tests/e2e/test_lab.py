@@ -137,10 +137,10 @@ def person(lab: Lab, tmp_path: Path) -> Iterator[Person]:
 
 
 def test_a_full_zone_is_passed_over_and_a_reclaimed_node_replaced_in_another(
-    person: Person, undisturbed: str
+    person: Person, undisturbed: str, tmp_path: Path
 ) -> None:
     person.lab.capacity(**{"us-east-1a": {"m6i.large": 1}})
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
+    run = person.start("run", str(with_mounts(tmp_path)), "--yes")
     person.until(lambda: person.status()["step"] >= 9)
     there = person.nodes()
     assert sorted(i["zone"] for i in there.values()) == ["us-east-1a", "us-east-1b"]
@@ -314,6 +314,17 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
     assert all("free" in there[host] for host in own_hosts if host != lost), there
     (cost,) = json.loads(person.burst("cost", newest, "--json"))
     assert len({row["node_id"] for row in cost["rows"]}) == 3
+
+
+def with_mounts(folder: Path) -> Path:
+    """Return the toy's task, with a file for the home and a folder outside it on each node."""
+    (folder / "given").mkdir()
+    (folder / "given" / "words.txt").write_text("hello")
+    text = (TOY / "task.yaml").read_text().replace("workdir: .", f"workdir: {TOY}")
+    mounts = f"{{~/.config/hello.txt: {folder}/given/words.txt, /srv/given: {folder}/given}}"
+    check = "cmp ~/.config/hello.txt /srv/given/words.txt"
+    (folder / "task.yaml").write_text(f"{text}file_mounts: {mounts}\nsetup: {check}\n")
+    return folder / "task.yaml"
 
 
 def check_ledger(person: Person, cost: dict[str, Any]) -> None:
