@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.lab import image
+from tests.lab import image, market
+from tests.lab.hosts import GATEWAY
 from tests.lab.rig import REPO, Lab
 
 pytestmark = [
@@ -62,15 +63,16 @@ class Person:
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab = lab
         self.home = lab.env["BURST_HOME"]
+        self.before: list[str] = []  # what a command line begins with
         self.log = folder / "burst.log"
         self.runs: list[subprocess.Popen[bytes]] = []
 
     def burst(self, *argv: str, check: bool = True) -> str:
-        words = [sys.executable, "-m", "burst.cli", *argv]
+        words = [*self.before, sys.executable, "-m", "burst.cli", *argv]
         return self.lab.run(words, check=check, BURST_HOME=self.home).stdout
 
     def start(self, *argv: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "burst.cli", *argv]
+        words = [*self.before, sys.executable, "-m", "burst.cli", *argv]
         self.runs.append(self.lab.start(words, self.log, BURST_HOME=self.home))
         return self.runs[-1]
 
@@ -93,6 +95,11 @@ class Person:
         run.send_signal(signal.SIGKILL)
         run.wait()
         self.runs.remove(run)
+
+    def move(self, folder: Path) -> None:
+        """Sit at another machine from now on, with nothing of burst's there."""
+        self.home = str(folder)
+        self.before = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', folder.name]
 
     def leave(self) -> None:
         """Stop what is still running."""
@@ -224,6 +231,53 @@ def test_another_home_adopts_a_run_whose_controller_was_killed(
     person.check_end(undisturbed)
     ended = person.nodes("terminated", person.status()["run"])
     assert {n: i["id"] for n, i in ended.items()} == {n: i["id"] for n, i in before.items()}
+
+
+@pytest.mark.slow
+def test_two_controllers_race_and_one_wins(
+    person: Person, undisturbed: str, tmp_path: Path
+) -> None:
+    """While one lives no other gets the run; one that slept too long has lost it, and obeys."""
+    first = person.start("run", str(TOY / "task.yaml"), "--yes")
+    person.until(lambda: person.status()["step"] >= 5)
+    uri, before = person.status()["uri"], person.nodes()
+    person.move(tmp_path / "another")
+    rival = person.start("adopt", uri, "--yes")
+    assert rival.wait(120) == 3, person.log.read_text()  # owned
+    person.runs.remove(rival)
+    first.send_signal(signal.SIGSTOP)  # a laptop's lid
+    other = person.start("adopt", uri, "--yes")
+    person.until(lambda: "another" in person.status().get("owner", ""), 120)
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(120) == 3, person.log.read_text()
+    person.runs.remove(first)
+    assert other.wait(400) == 0, person.log.read_text()
+    person.check_end(undisturbed)
+    ended = person.nodes("terminated", person.status()["run"])
+    assert {n: i["id"] for n, i in ended.items()} == {n: i["id"] for n, i in before.items()}
+
+
+@pytest.mark.slow
+def test_a_server_of_skypilot_elsewhere_serves_as_well(
+    person: Person, undisturbed: str, tmp_path: Path
+) -> None:
+    """It has another home, so no key, state or file of SkyPilot's is shared with its client."""
+    lab, elsewhere = person.lab, tmp_path / "server"
+    market.furnish(elsewhere)
+    lab.run(["sky", "api", "stop"])
+    start = ["sky", "api", "start", "--host", "0.0.0.0"]  # noqa: S104 - of the lab
+    lab.run(start, HOME=str(elsewhere))
+    person.before = ["env", f"SKYPILOT_API_SERVER_ENDPOINT=http://{GATEWAY}:46580"]
+    run = person.start("run", str(with_mounts(tmp_path)), "--yes")
+    try:
+        person.until(lambda: person.status()["step"] >= 9)
+        person.lose(head=False)
+        assert run.wait(500) == 0, person.log.read_text()
+        person.check_end(undisturbed)
+    finally:
+        lab.run(["sky", "api", "stop"], HOME=str(elsewhere))
+        lab.run(["sky", "api", "start"])
+    assert (elsewhere / ".sky/state.db").exists()
 
 
 @pytest.mark.slow
