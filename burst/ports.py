@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from burst.cost.events import Refused
-from burst.cost.placement import Choice
+from burst.cost.placement import Choice, Place
 
 
 class Clock(Protocol):
@@ -69,6 +69,13 @@ class Provisioner(Protocol):
 
         What is known may be some time old, except of the nodes that are `doubted`.
         TransientError when the pool does not answer, which says nothing about its machines.
+        """
+        ...
+
+    def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
+        """Return which places could give nodes at once, as last seen, one entry for each node.
+
+        Pools that cannot tell are left out, as are those that do not answer.
         """
         ...
 

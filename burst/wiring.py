@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from burst.task_specs.model import Task
 
 LEASE_TTL_S = 15.0
+RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
 
 
@@ -98,11 +99,40 @@ def this_machine() -> LocalMachine:
 
 def provisioner(run: Run) -> Provisioner:
     """Return what gets the run's nodes."""
-    return local_pool() if run.record.pool == "local" else rented_pool(run)
+    if run.record.pool == "local":
+        return local_pool()
+    from burst.controller.book import read_history
+    from burst.provision.pools import Pools, kind_of
+    from burst.storage.journal import Journal
+
+    spans = read_history(Journal(run.store)).spans
+    return Pools(
+        pools={kind: machines(run, kind) for kind in sorted(kinds(run))},
+        kinds={span.node_id: kind_of(span.choice.place.pool) for span in spans},
+    )
 
 
-def rented_pool(run: Run) -> RentedProvisioner:
-    """Return the pool of rented machines, for one run."""
+def kinds(run: Run) -> frozenset[str]:
+    """Return the kinds of pools that a run's nodes may be in."""
+    from burst.provision.pools import kind_of
+
+    return frozenset(kind_of(choice.place.pool) for choice in run.record.choices)
+
+
+def machine_of(run: Run, node_id: str) -> RentedProvisioner:
+    """Return the machines that a node is one of; UsageError for a node of this machine."""
+    from burst.controller.status import status_of
+    from burst.errors import UsageError
+    from burst.provision.pools import kind_of
+
+    if run.record.pool == "local":
+        raise UsageError(f"{run.record.run_id} runs on this machine; its nodes are processes here")
+    nodes = status_of(run, clock(), owner_alive).nodes
+    return machines(run, kind_of(next(n.place.pool for n in nodes if n.node_id == node_id)))
+
+
+def machines(run: Run, kind: str) -> RentedProvisioner:
+    """Return a run's machines of one kind: rented, or somebody's own that SSH reaches."""
     from burst.provision.ec2 import Ec2
     from burst.provision.rented import RentedProvisioner, Settings
 
@@ -114,25 +144,19 @@ def rented_pool(run: Run) -> RentedProvisioner:
         env=store_env(),
         end_command=end_command,
     )
-    clusters = clusters_of(run.record.pool)
-    return RentedProvisioner(clusters, Ec2(regions) if regions else None, settings, clock())
+    cloud = Ec2(regions) if regions and kind == "cloud" else None
+    return RentedProvisioner(clusters_of(kind), cloud, settings, clock())
 
 
-def clusters_of(pool: str) -> Clusters:
-    """Return what makes and ends the machines of a pool."""
-    if kind(pool) == "ssh":
+def clusters_of(kind: str) -> Clusters:
+    """Return what makes and ends machines of a kind."""
+    if kind == "ssh":
         from burst.provision.hosts import Hosts
 
         return Hosts(ssh_hosts(), home())
     from burst.provision import skypilot
 
     return skypilot
-
-
-def kind(pool: str) -> str:
-    """Return the kind of a pool; a run stays on one: local, ssh, or cloud (SkyPilot's)."""
-    first = pool.partition("/")[0]
-    return first if first in {"local", "ssh"} else "cloud"
 
 
 def ssh_hosts() -> tuple[Host, ...]:
@@ -187,11 +211,12 @@ def ssh_states() -> tuple[tuple[str, bool, str], ...]:
 def end_command(request: NodeRequest) -> str:
     """Return the shell command by which a rented machine ends itself."""
     from burst.provision.hosts import release_command
+    from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
     off = "sudo -n shutdown -h now"
     place = request.choice.place
-    if kind(place.pool) == "ssh":
+    if kind_of(place.pool) == "ssh":
         return release_command(cluster_name(request.run_id, request.node_id))
     if place.pool != "aws":
         return off
@@ -202,20 +227,20 @@ def end_command(request: NodeRequest) -> str:
 def machine(task: Task, plan: Plan) -> Machine:
     """Return what the nodes of a plan's best candidate are, and where else they may be.
 
-    A run stays on one kind of pool: this machine, SSH hosts, or rented ones.
+    A run on this machine stays on it; all others may go from one's own machines to rented ones.
     """
     from burst.controller.runs import Machine
-    from burst.cost.offers import choice_of
+    from burst.cost.offers import choices_of
 
     best = plan.candidates[0].offer
     shared = best.pool == "local"
-    alike = [c for c in plan.candidates if kind(c.offer.pool) == kind(best.pool)]
+    alike = [c for c in plan.candidates if (c.offer.pool == "local") == shared]
     return Machine(
         cpus=int(best.cpus),
         gpus=best.accelerators.count if best.accelerators else 0,
-        choices=tuple(choice_of(candidate) for candidate in alike),
+        choices=choices_of(task, alike),
         shared=shared,
-        own=kind(best.pool) == "ssh",
+        own=any(candidate.offer.owned for candidate in alike),
         wish={} if shared else _wish(task),
     )
 
@@ -250,6 +275,7 @@ def limits(run: Run) -> Limits:
         max_failures=record.max_failures,
         budget_usd=None if record.budget_usd is None else Decimal(record.budget_usd),
         deadline_s=record.deadline_s,
+        return_after_s=RETURN_AFTER_S if record.return_after_s is None else record.return_after_s,
         reserve_usd=per_hour * 60 / 3600,  # a minute for the last save and the release
     )
 
@@ -334,9 +360,9 @@ def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
 
     rented = run.record.pool != "local" and kind != "controller"
     if rented and kind == "node":
-        rented_pool(run).kill_node(run.record.run_id, victim["node_id"])
+        machine_of(run, victim["node_id"]).kill_node(run.record.run_id, victim["node_id"])
     elif rented:
-        ssh = rented_pool(run).ssh(run.record.run_id, victim["node_id"])
+        ssh = machine_of(run, victim["node_id"]).ssh(run.record.run_id, victim["node_id"])
         ssh.run(f"kill -9 {int(victim['pid'])}")
     elif kind == "node":
         local_pool().kill_node(run.record.run_id, victim["node_id"])
@@ -345,12 +371,8 @@ def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
 
 
 def ssh_argv(run: Run, node_id: str) -> list[str]:
-    """Return the command line of a shell on a rented node."""
-    from burst.errors import UsageError
-
-    if run.record.pool == "local":
-        raise UsageError(f"{run.record.run_id} runs on this machine; its nodes are processes here")
-    return rented_pool(run).ssh(run.record.run_id, node_id).argv(interactive=True)
+    """Return the command line of a shell on a node that is another machine."""
+    return machine_of(run, node_id).ssh(run.record.run_id, node_id).argv(interactive=True)
 
 
 def orphans() -> tuple[tuple[Run, str], ...]:
@@ -360,6 +382,7 @@ def orphans() -> tuple[tuple[Run, str], ...]:
     """
     from burst.controller.status import status_of
     from burst.provision import ec2
+    from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
@@ -372,11 +395,11 @@ def orphans() -> tuple[tuple[Run, str], ...]:
         if regions:
             there = ec2.instances(regions, run.record.run_id)
             found += [(run, str(one)) for one in there if one.costs]
-        elif not all(node.ended for node in status.nodes):
-            names = clusters_of(run.record.pool).states(
-                cluster_name(run.record.run_id, ""), refresh=True
-            )
-            found += [(run, f"{name} on {run.record.pool}") for name in names]
+        open_pools = {node.place.pool for node in status.nodes if not node.ended} - {"aws"}
+        for kind in {kind_of(pool) for pool in open_pools}:
+            prefix = cluster_name(run.record.run_id, "")
+            names = clusters_of(kind).states(prefix, refresh=True)
+            found += [(run, f"{name} on {kind}") for name in names]
     return tuple(found)
 
 
@@ -470,7 +493,9 @@ def offers(task: Task) -> tuple[Offer, ...]:
         from burst.provision import hosts as plain
 
         here = (*here, *plain.offers(hosts, home(), clock().now()))
-        if named <= {None, "local", "ssh"} and candidates(task, here):
+        own = named <= {None, "local", "ssh"}
+        stays = "ssh" in named or task.burst.pools.overflow_after_s is None
+        if own and stays and candidates(task, here):
             return here
     from burst.provision import skypilot
 

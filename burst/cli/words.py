@@ -22,6 +22,7 @@ from burst.cost.events import (
     TakenOver,
     Tick,
     UserFailed,
+    Vacant,
     WorkersStarted,
 )
 from burst.records import moment
@@ -64,8 +65,12 @@ def change(  # noqa: C901, PLR0911, PLR0912 - a line per kind
             return "notice", f"{node_id} leaves in {seconds:.0f} s; saving"
         case StopAsked(who=who):
             return "stopping", f"asked by {who}; saving first, once more stops at once"
+        case Vacant() if moves := _moves(state, event.at_s):
+            return "moving", moves
         case Tick() if state.stopping:
             return "stopping", f"{state.stopping.detail}; saving first"
+        case Tick() if rented := _rented(state, event.at_s):
+            return "launching", rented
         case _:
             return None
 
@@ -73,6 +78,21 @@ def change(  # noqa: C901, PLR0911, PLR0912 - a line per kind
 def _carriers(state: Active) -> int:
     """Count the nodes; one of the local pool carries no workers, only Ray's head."""
     return len(state.nodes) - any(n.index == 0 and n.place.pool == "local" for n in state.nodes)
+
+
+def _moves(state: Active, at_s: float) -> str:
+    """Say which nodes are to be succeeded by which that were just asked for."""
+    heirs = {n.index: n for n in state.nodes if n.since_s == at_s and n.state == "asked"}
+    pairs = [(node, heirs[node.index]) for node in state.nodes if node.moving and heirs]
+    return ", ".join(f"{old.node_id} in {old.place} to {new.place}" for old, new in pairs)
+
+
+def _rented(state: Active, at_s: float) -> str:
+    """Say what is rented only now, after a wait for one's own machines or for others."""
+    asked = [n for n in state.nodes if n.since_s == at_s and n.state == "asked"]
+    names = [f"{n.node_id} in {n.place}" for n in asked if not n.place.owned]
+    late = "; the run is late" if state.late else ""
+    return ", ".join(names) + late if names else ""
 
 
 def _places(state: Active) -> str:

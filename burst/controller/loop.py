@@ -32,7 +32,9 @@ from burst.cost.events import (
     Stopped,
     TakenOver,
     Tick,
+    Vacant,
 )
+from burst.cost.pace import Pace
 from burst.cost.placement import Choice
 from burst.errors import LeftoverError, StorageError, TransientError
 from burst.ports import Clock, NodeRequest, NodeView, Provisioner
@@ -121,9 +123,12 @@ class Controller:
         self._order = 0
         self._told: dict[str, bytes] = {}  # what each node was told last
         self._leaving: dict[str, _Leaving] = {}  # nodes that were asked to end and are not gone
+        self._gone_s: dict[str, float] = {}  # when nodes were seen to be gone
         self._began = tools.clock.monotonic()
         self._age_at_start = max(0.0, (tools.clock.now() - moment(run.created)).total_seconds())
         self._renewed = self._began
+        self._pace = Pace()
+        self._at: tuple[int, int | None] = (0, None)  # the last step, and how many there are
         self._reached: State = history.state  # the last that was written down and acted on
 
     @property
@@ -240,6 +245,7 @@ class Controller:
         """Show the watcher all facts there are; return the highest step done and saved."""
         highest = {"step": 0, "saved": 0}
         for fact in self._observer.catch_up(going_on=going_on):
+            self._keep_pace(fact)
             self._tools.watcher.fact(fact)
             if fact["kind"] in highest:
                 highest[fact["kind"]] = max(highest[fact["kind"]], int(fact["step"]))
@@ -288,13 +294,25 @@ class Controller:
             yield self._asked.pop(0)
         for found in self._observer.events(state, self._age()):
             if isinstance(found, Mapping):
+                self._keep_pace(found)
                 self._tools.watcher.fact(found)
             else:
                 yield found
         self._renew()
+        left_s = self._pace.seconds_left(*self._at)
+        places = self._observer.vacancies(state, self._limits.choices)
+        if places is not None:
+            yield Vacant(places=places, left_s=left_s, at_s=self._age())
         spent = self._spent()
         self._tools.watcher.tick(state, spent)
-        yield Tick(at_s=self._age(), spent_usd=spent)
+        yield Tick(at_s=self._age(), spent_usd=spent, left_s=left_s)
+
+    def _keep_pace(self, fact: Fact) -> None:
+        if fact["kind"] == "attempt":
+            self._pace.restart()
+        elif fact["kind"] == "step":
+            self._pace.add(moment(fact["end"]), int(fact["tokens"]))
+            self._at = (int(fact["step"]), fact.get("total"))
 
     def _age(self) -> float:
         return self._age_at_start + self._tools.clock.monotonic() - self._began
@@ -459,6 +477,7 @@ class Controller:
 
     def _gone(self, node_id: str) -> None:
         leaving = self._leaving.pop(node_id)
+        self._gone_s[node_id] = self._tools.clock.monotonic()
         at = self._tools.clock.now()
         self._insist(
             lambda: self._tools.book.ended(
@@ -490,7 +509,8 @@ class Controller:
             return
         wanted = {node.node_id for node in state.nodes} | self._leaving.keys()
         for view in self._observer.views.values():
-            if view.state == "running" and view.node_id not in wanted:
+            stale = self._gone_s.get(view.node_id, float("-inf")) >= self._observer.looked_s
+            if view.state == "running" and view.node_id not in wanted and not stale:
                 log.warning("%s is there and nobody wants it; it is ended", view.node_id)
                 now = self._tools.clock
                 self._leave(view.node_id, _Leaving(now.now(), "nobody wanted it", now.monotonic()))

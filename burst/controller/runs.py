@@ -113,6 +113,7 @@ def record_of(
         archive=None if machine.shared else "code/workdir.tar.gz",
         mounts=dict(mounts),
         wish=dict(machine.wish),
+        return_after_s=burst.pools.return_after_s,
         env_names=tuple(task.envs),
         secret_names=tuple(task.secrets),
     )

@@ -280,6 +280,11 @@ class Hosts:
             if name.startswith(prefix) and answered.get(one.host, name) == name
         }
 
+    def vacant(self, place: Place) -> int:
+        """Return how many hosts of a place's shape nobody has."""
+        there = self.look(place.pool)
+        return sum(not f.claim for f in there if f.shape == place.machine_type)
+
     def login(self, name: str, keys: Path) -> Login:
         """Return how a node's host is reached."""
         del keys

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # calls at work at the same time
 LOOK_S = 45.0  # how old what is known may be
+VACANT_LOOK_S = 20.0  # how old what is said of vacant places may be
 DOUBT_LOOK_S = 5.0  # and when a node gives no sign of life
 REACH_S = 120.0  # how long a fresh machine may take until ssh works
 INSTALL_S = 1800.0  # how long making the Python environment of a node may take
@@ -56,6 +57,7 @@ class Clusters(Protocol):
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]: ...
     def login(self, name: str, keys: Path) -> Login: ...
     def down(self, name: str) -> None: ...
+    def vacant(self, place: Place) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,8 @@ class RentedProvisioner:
         self._times: Mapping[str, Machine] = {}
         self._look: Future[_Seen] | None = None
         self._seen: _Seen | None = None
+        self._vacant: Future[tuple[Place, ...]] | None = None
+        self._vacant_s = float("-inf")
 
     # Making ---------------------------------------------------------------------------------------
 
@@ -275,6 +279,20 @@ class RentedProvisioner:
     def _ask_cloud(self, run_id: str) -> None:
         if self._cloud is not None:
             self._times = {**self._times, **self._cloud.machines(run_id)}
+
+    def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
+        """Return the last answer; have the pool asked again, in a thread, when that is old."""
+        asked = self._vacant
+        if asked is None or (
+            asked.done() and self._clock.monotonic() - self._vacant_s >= VACANT_LOOK_S
+        ):
+            self._vacant_s = self._clock.monotonic()
+            self._vacant = self._calls.submit(self._count_vacant, tuple(places))
+        known = asked is not None and asked.done() and asked.exception() is None
+        return asked.result() if known and asked is not None else ()
+
+    def _count_vacant(self, places: tuple[Place, ...]) -> tuple[Place, ...]:
+        return tuple(place for place in places for _ in range(self._clusters.vacant(place)))
 
     def _view(self, name: str, seen: _Seen) -> NodeView:
         node, machine = self._nodes.get(name), self._times.get(name)

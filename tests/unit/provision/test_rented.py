@@ -59,6 +59,7 @@ class FakeClusters:
         self.leaves = False  # a failed launch leaves a machine
         self.deaf = 0  # so many calls of `down` fail
         self.unheeded = 0  # so many calls of `down` end nothing
+        self.free = 0
 
     def launch(
         self,
@@ -85,6 +86,9 @@ class FakeClusters:
 
     def login(self, name: str, keys: Path) -> Login:
         return Login(host="10.0.0.1", ip="10.0.0.1", user="ubuntu")
+
+    def vacant(self, place: Place) -> int:
+        return self.free
 
     def down(self, name: str) -> None:
         if self.deaf:
