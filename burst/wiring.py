@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
-    from burst.provision.rented import Clusters, RentedProvisioner
+    from burst.provision.rented import Cloud, Clusters, RentedProvisioner
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
@@ -103,10 +103,8 @@ def provisioner(run: Run) -> Provisioner:
 
 def rented_pool(run: Run) -> RentedProvisioner:
     """Return the pool of rented machines, for one run."""
-    from burst.provision.ec2 import Ec2
     from burst.provision.rented import RentedProvisioner, Settings
 
-    regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
     settings = Settings(
         home=home(),
         wanted=run.record.wish,
@@ -115,7 +113,27 @@ def rented_pool(run: Run) -> RentedProvisioner:
         end_command=end_command,
     )
     clusters = clusters_of(run.record.pool)
-    return RentedProvisioner(clusters, Ec2(regions) if regions else None, settings, clock())
+    return RentedProvisioner(clusters, cloud_of(run), settings, clock())
+
+
+def cloud_of(run: Run) -> Cloud | None:
+    """Return what the clouds of a run's places say of its machines; None: none can be asked."""
+    from burst.provision.rented import Clouds
+
+    regions: dict[str, set[str]] = {}
+    for choice in run.record.choices:
+        regions.setdefault(choice.place.pool, set()).add(choice.place.region)
+    clouds: list[Cloud] = []
+    if "aws" in regions:
+        from burst.provision.ec2 import Ec2
+
+        clouds.append(Ec2(regions["aws"]))
+    if "alibaba" in regions:
+        from burst.provision.alibaba.client import connect
+        from burst.provision.alibaba.cloud import Alibaba
+
+        clouds.append(Alibaba(regions["alibaba"], lambda region: connect(region, clock())))
+    return Clouds(clouds) if clouds else None
 
 
 def clusters_of(pool: str) -> Clusters:
@@ -349,7 +367,6 @@ def orphans() -> tuple[tuple[Run, str], ...]:
     Machines of runs that are not known here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
-    from burst.provision import ec2
     from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
@@ -358,9 +375,9 @@ def orphans() -> tuple[tuple[Run, str], ...]:
         status = status_of(run, clock(), owner_alive)
         if status.live:
             continue
-        regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
-        if regions:
-            there = ec2.instances(regions, run.record.run_id)
+        cloud = cloud_of(run)
+        if cloud is not None:
+            there = cloud.machines(run.record.run_id).values()
             found += [(run, str(one)) for one in there if one.costs]
         elif not all(node.ended for node in status.nodes):
             names = clusters_of(run.record.pool).states(
