@@ -11,13 +11,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from burst.clock import SystemClock
 from burst.ports import Clock
 from burst.records import encode, notice_key
 
@@ -36,19 +35,6 @@ if TYPE_CHECKING:
 
 LEASE_TTL_S = 15.0
 DRIVER = ("-m", "burst.training.ray_train")
-
-
-class SystemClock:
-    """See burst.ports.Clock."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: TID251 - the one real clock
 
 
 def clock() -> Clock:
@@ -144,7 +130,28 @@ def clusters_of(pool: str) -> Clusters:
         return Hosts(ssh_hosts(), home())
     from burst.provision import skypilot
 
+    skypilot.prepare(home())
     return skypilot
+
+
+def _refresh_alibaba(task: Task) -> None:
+    """Have the prices be of now where the task may run at Alibaba Cloud and somebody can pay."""
+    from burst.errors import SetupError
+    from burst.provision import skypilot
+    from burst.provision.alibaba import credentials
+    from burst.provision.alibaba.settings import read_settings
+
+    named = {c.infra.cloud for c in task.candidates}
+    said = pools().get("alibaba") or {}
+    if "alibaba" not in named and not (None in named and said):
+        return
+    found = credentials.find(os.environ, Path.home())
+    if found is None:
+        raise SetupError("no credentials for Alibaba Cloud", hint=credentials.HINT)
+    regions = sorted({str(c.infra.region) for c in task.candidates if c.infra.cloud == "alibaba"
+                      and c.infra.region})  # fmt: skip
+    usual = {"regions": regions} if regions and "regions" not in said else {}
+    skypilot.refresh_alibaba(read_settings({**usual, **said}, found.region), clock())
 
 
 def kind(pool: str) -> str:
@@ -481,6 +488,8 @@ def offers(task: Task) -> tuple[Offer, ...]:
             return here
     from burst.provision import skypilot
 
+    skypilot.prepare(home())
+    _refresh_alibaba(task)
     return (*here, *skypilot.offers(task))
 
 

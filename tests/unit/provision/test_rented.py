@@ -301,7 +301,7 @@ def test_machines_are_kept_with_each_look(
     assert set(clusters.kept) == {"toy-abcdef"}
     clusters.busy = True
     until(pool, lambda view: "are not kept longer yet: Throttling" in caplog.text)
-    assert until(pool, lambda view: view.state == "running")
+    assert until(pool, lambda view: view.state == "running").state == "running"
 
 
 def test_several_clouds_are_asked_as_one() -> None:
