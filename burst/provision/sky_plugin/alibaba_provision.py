@@ -1,7 +1,8 @@
 """Alibaba Cloud as SkyPilot sees a provisioner; burst.provision.alibaba does the work.
 
 The functions are those of `sky.provision`. What Alibaba Cloud refuses leaves as SkyPilot's
-ProvisionerError with the cloud's own code in its text, which is all that comes through SkyPilot.
+ProvisionerError with the cloud's own code in its text, which is logged too: a launch's log is all
+that comes through SkyPilot.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from sky import sky_logging
 from sky.provision import common
 from sky.utils import status_lib
 
@@ -26,6 +28,8 @@ from burst.provision.alibaba.errors import EcsError
 from burst.provision.alibaba.machines import Instance, Order
 from burst.provision.alibaba.network import furnish, key_pair
 from burst.provision.alibaba.quotas import quota
+
+log = sky_logging.init_logger("sky.provision.alibaba")  # a launch's log has only sky's own loggers
 
 CLUSTER_TAG = "skypilot-cluster"
 NETWORKS = Path("~/.sky/locks/burst-alibaba-network")  # of this person's launches, one at a time
@@ -219,6 +223,7 @@ def _told(what: str, api: Api | None = None, *, spot: bool = False) -> Iterator[
             said = f"{said}: {_quota(api, spot=spot)}"
         failure = common.ProvisionerError(f"{what}: {said}")
         failure.errors = [{"code": code, "message": said}]
+        log.warning("%s", failure)  # SkyPilot's own error of the launch leaves it out
         raise failure from error
 
 

@@ -240,7 +240,11 @@ def test_a_refusal_comes_out_with_the_cloud_s_code(
         REGISTERED
         + LIFE
         + """
+import logging
 from burst.provision import refusals
+show = logging.Handler()
+show.emit = lambda record: print('LOGGED', record.getMessage())
+logging.getLogger('sky.provision.alibaba').addHandler(show)
 try:
     launch()
 except common.ProvisionerError as error:
@@ -248,7 +252,9 @@ except common.ProvisionerError as error:
     print(error.errors[0]['code'], refusals.reason_of(str(error)))
 """
     )
-    assert words in said
+    told, logged = said.splitlines()[-2], [x for x in said.splitlines() if x[:7] == "LOGGED "]
+    assert words in told
+    assert logged == [f"LOGGED {told}"]  # a launch's log is all that comes through SkyPilot
     assert said.split()[-1] in {"capacity", "quota"}
     assert scene.cloud.machines == {}
 
