@@ -134,6 +134,7 @@ class Active:
     step: int = 0  # the highest step reached
     saved_step: int = 0
     failures: int = 0
+    failed_attempt: int = 0  # the newest whose failure is counted
     idle_losses: int = 0
     preemptions: int = 0  # nodes lost, in all
     restarts: int = 0  # starts of the worker group after the first, and of the driver
@@ -211,12 +212,14 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
             saved = replace(state, saved_step=max(step, state.saved_step))
             parts = state.parting_s is not None and not state.stopping
             return _part(_Step(saved)).decision if parts else (saved, ())
-        case UserFailed(error=error):
-            return _after_failure(state, error, limits)
+        case UserFailed(attempt=attempt, error=error):
+            if attempt <= state.failed_attempt:  # an earlier controller has counted it
+                return state, ()
+            return _after_failure(replace(state, failed_attempt=attempt), error, limits)
         case Finished():
             return _done(state, "finished")
         case Stopped():
-            return _after_stop(state)
+            return _after_stop(state, event.at_s, limits)
         case StopAsked():
             return _after_request(state, event)
         case NoticeGiven():
@@ -576,9 +579,11 @@ def _part(step: _Step) -> _Step:
 # Stopping ----------------------------------------------------------------------------------------
 
 
-def _after_stop(state: Active) -> Decision:
+def _after_stop(state: Active, at_s: float, limits: Limits) -> Decision:
+    """End, or go on if it was an earlier controller that told the workers to stop."""
     if state.stopping is None:
-        return _done(state, "stopped", "the workers stopped")
+        again = replace(state, restarts=state.restarts + 1)
+        return _elect(_leaderless(_Step(again)), at_s, limits).decision
     return _done(state, state.stopping.reason, state.stopping.detail)
 
 
