@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 LEASE_TTL_S = 15.0
 RETURN_AFTER_S = 120.0
+ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the latter sleeps on Linux only
 DRIVER = ("-m", "burst.training.ray_train")
 
 
@@ -47,6 +48,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def elapsed(self) -> float:
+        return time.clock_gettime(ELAPSED)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: TID251 - the one real clock

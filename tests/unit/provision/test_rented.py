@@ -40,6 +40,9 @@ class RealClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def sleep(self, seconds: float) -> None:
         time.sleep(min(seconds, 0.01))  # noqa: TID251
 
