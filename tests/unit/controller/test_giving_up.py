@@ -6,14 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from fake_world import Deadly, Killed, World, check_books
+from fake_world import Killed, World, check_books
 
-from burst.controller.book import read_history
 from burst.controller.loop import STORE_LIMIT_S
 from burst.cost.decide import Limits
-from burst.cost.placement import Choice
 from burst.errors import StorageError, TransientError
-from burst.storage.journal import Journal
 from some_run import CHOICE, RUN
 
 LIMITS = Limits(nodes=2, least_nodes=1, choices=(CHOICE,))
