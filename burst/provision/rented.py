@@ -152,7 +152,8 @@ class RentedProvisioner:
             if not isinstance(error, BurstError):
                 log.exception("%s could not be brought up", node.request.node_id)
                 said = f"{type(error).__name__}: {error}"
-            self._clear(node)
+            if not self._clear(node):
+                return
             reason: Reason = refusals.reason_of(said)
             place, gist = node.request.choice.place, refusals.gist(said)
             if made:
@@ -176,17 +177,21 @@ class RentedProvisioner:
             log.warning("%s, once more: %s", name, refusals.gist(error.said))
             launch()  # SkyPilot's launches trip over each other when they furnish an account
 
-    def _clear(self, node: _Node) -> None:
-        """End what a failed launch may have left, until it is gone: SkyPilot leaves it running."""
+    def _clear(self, node: _Node) -> bool:
+        """End what a failed launch may have left, until it is gone: SkyPilot leaves it running.
+
+        Of a node that is given up meanwhile, `end` sees to that: then return False.
+        """
         name = cluster_name(node.request.run_id, node.request.node_id)
-        while True:
+        while not node.given_up:
             try:
                 self._clusters.down(name)
             except TransientError as error:
                 log.warning("%s: what is left of it is not ended yet: %s", name, error)
                 self._clock.sleep(5.0)
             else:
-                return
+                return True
+        return False
 
     def _start_agent(self, node: _Node) -> None:
         """Bring burst's code to the machine, once, and start the agent; again changes nothing."""

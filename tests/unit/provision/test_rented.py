@@ -330,6 +330,21 @@ def test_a_node_given_up_while_it_was_made_leaves_nothing(
     assert wire.commands == []  # no agent was started on it
 
 
+def test_a_node_given_up_whose_rest_cannot_be_ended_keeps_no_thread_at_work(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """Python waits for threads at its end: a controller that has given up must come to its own."""
+    clusters.refuse, clusters.leaves, clusters.deaf = "no-capacity", True, 1_000_000
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "asked")
+    assert pool.end("toy-abcdef", "n001") is False
+    pool._launches.shutdown(wait=True)  # for ever, once
+    assert pool.end("toy-abcdef", "n001") is False, "it is still there"
+    clusters.deaf = 0
+    until(pool, lambda _: pool.end("toy-abcdef", "n001"))
+    assert clusters.up == {}
+
+
 def test_another_controller_sees_what_is_there_and_sweeps_what_it_does_not_keep(
     pool: RentedProvisioner, clusters: FakeClusters, tmp_path: Path
 ) -> None:
