@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -101,7 +101,7 @@ class Tools:
     book: Book
     lease: Lease
     watcher: Watcher
-    env: Mapping[str, str]  # for every node: the user's variables and secrets
+    env: Mapping[str, str] = field(repr=False)  # for every node: the user's variables and secrets
     driver_argv: tuple[str, ...]
     tick_s: float = 0.25
     renew_s: float = 5.0
