@@ -109,10 +109,11 @@ def provisioner(run: Run) -> Provisioner:
     from burst.provision.pools import Pools, kind_of
     from burst.storage.journal import Journal
 
-    spans = read_history(Journal(run.store)).spans
+    history = read_history(Journal(run.store))
+    there = (*history.intents, *(span for span in history.spans if span.ended is None))
     return Pools(
         pools={kind: machines(run, kind) for kind in sorted(kinds(run))},
-        kinds={span.node_id: kind_of(span.choice.place.pool) for span in spans},
+        kinds={node.node_id: kind_of(node.choice.place.pool) for node in there},
     )
 
 
