@@ -538,7 +538,8 @@ class Controller:
     def _take_times(self, views: Mapping[str, NodeView]) -> None:
         """Put what the pool itself says of its machines' times for what we noted."""
         for view in views.values():
-            intent = self._intents.pop(view.node_id, None) if view.since else None
+            there = view.since or view.state == "running"
+            intent = self._intents.pop(view.node_id, None) if there else None
             if intent is not None:  # an earlier controller died before it could count it
                 self._count(intent.node_id, intent.index, intent.choice, intent.decided)
         for span in self._spans:
