@@ -568,10 +568,11 @@ def _move_on(step: _Step, at_s: float) -> _Step:
 
 
 def _part(step: _Step) -> _Step:
-    """Give the nodes back whose successors took over."""
+    """Give the nodes back whose successors took over; one may have been lost since the save."""
     step = step.then(parting_s=None)
+    heirs = {n.index for n in step.state.nodes if not n.moving and n.state != "asked"}
     for node in step.state.nodes:
-        if node.moving:
+        if node.moving and node.index in heirs:
             step = _drop(step, node)
     return step
 
@@ -639,10 +640,18 @@ def _ask_again(step: _Step, at_s: float, limits: Limits) -> _Step:
 
 
 def _let_go(step: _Step, at_s: float) -> _Step:
-    """Give back a node that a notice announced and nobody took, once its successor is up."""
+    """Give back a node that a notice announced and nobody took, once its successor is up.
+
+    The head moves like a node to a better place: the run saves before.
+    """
     up = {n.index for n in step.state.nodes if n.state == "up" and n.taken_s is None}
     for node in step.state.nodes:
         over = node.taken_s is not None and at_s >= node.taken_s + NOTICE_GRACE_S
-        if over and node.index in up and node.node_id != step.state.head:
+        if not (over and node.index in up):
+            continue
+        if node.node_id == step.state.head and step.state.driving:
+            moving = replace(node, moving=True)
+            step = step.then(nodes=tuple(moving if n is node else n for n in step.state.nodes))
+        else:
             step = _drop(step, node)
     return step
