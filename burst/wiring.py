@@ -110,10 +110,11 @@ def provisioner(run: Run) -> Provisioner:
     from burst.storage.journal import Journal
 
     history = read_history(Journal(run.store))
-    there = (*history.intents, *(span for span in history.spans if span.ended is None))
+    choices = {intent.node_id: intent.choice for intent in history.intents}
+    choices |= {span.node_id: span.choice for span in history.spans if span.ended is None}
     return Pools(
         pools={kind: machines(run, kind) for kind in sorted(kinds(run))},
-        kinds={node.node_id: kind_of(node.choice.place.pool) for node in there},
+        kinds={node_id: kind_of(choice.place.pool) for node_id, choice in choices.items()},
     )
 
 
