@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from burst.task_specs.model import Task
 
 LEASE_TTL_S = 15.0
+LEAST_DEAD_MAN_S = 2 * LEASE_TTL_S
 RETURN_AFTER_S = 120.0
 ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the latter sleeps on Linux only
 DRIVER = ("-m", "burst.training.ray_train")
@@ -179,9 +180,15 @@ def dead_man_s() -> float:
 
     text = str((pools().get("rented") or {}).get("dead_man", "10m"))
     try:
-        return duration_s(text, default="s")
+        found = duration_s(text, default="s")
     except ValueError as error:
         raise UsageError(f"pools.yaml: rented.dead_man: {text}: {error}") from None
+    if found < LEAST_DEAD_MAN_S:
+        raise UsageError(
+            f"pools.yaml: rented.dead_man: {text}: machines would end under a controller that "
+            f"lives; write at least {LEAST_DEAD_MAN_S:.0f}s"
+        )
+    return found
 
 
 def store_env() -> Mapping[str, str]:
