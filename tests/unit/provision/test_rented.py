@@ -228,6 +228,17 @@ def test_a_machine_whose_agent_does_not_start_was_there_and_is_lost(
     assert (view.since, view.until, clusters.up) == (BEGIN, BEGIN, {})
 
 
+def test_a_machine_whose_set_up_by_skypilot_failed_was_there_and_is_lost(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """A bucket that is not there: as refusals, such machines were rented for ever and cost "$0"."""
+    clusters.refuse, clusters.leaves = "aws s3 sync failed: NoSuchBucket", True
+    pool.launch(REQUEST)
+    view = until(pool, lambda view: view.state != "asked")
+    assert (view.state, clusters.up) == ("gone", {})
+    assert "NoSuchBucket" in view.detail
+
+
 def test_an_error_that_nobody_expected_leaves_no_machine_either(
     pool: RentedProvisioner, clusters: FakeClusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
