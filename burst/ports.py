@@ -12,7 +12,7 @@ from burst.cost.placement import Choice, Place
 
 
 class Clock(Protocol):
-    """Time, as an argument. `now` may jump; only differences of `monotonic` measure."""
+    """Time, as an argument. `now` may jump; only differences of the others measure."""
 
     def now(self) -> datetime:
         """Return the wall time, aware, in UTC."""
@@ -20,6 +20,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Return seconds that never go back and stand still while the machine sleeps."""
+        ...
+
+    def elapsed(self) -> float:
+        """Return seconds that never go back and go on while the machine sleeps."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from burst.task_specs.model import Task
 
 LEASE_TTL_S = 15.0
+LEAST_DEAD_MAN_S = 2 * LEASE_TTL_S
 RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
 
@@ -91,10 +92,12 @@ def provisioner(run: Run) -> Provisioner:
     from burst.provision.pools import Pools, kind_of
     from burst.storage.journal import Journal
 
-    spans = read_history(Journal(run.store)).spans
+    history = read_history(Journal(run.store))
+    choices = {intent.node_id: intent.choice for intent in history.intents}
+    choices |= {span.node_id: span.choice for span in history.spans if span.ended is None}
     return Pools(
         pools={kind: machines(run, kind) for kind in sorted(kinds(run))},
-        kinds={span.node_id: kind_of(span.choice.place.pool) for span in spans},
+        kinds={node_id: kind_of(choice.place.pool) for node_id, choice in choices.items()},
     )
 
 
@@ -198,9 +201,15 @@ def dead_man_s() -> float:
 
     text = str((pools().get("rented") or {}).get("dead_man", "10m"))
     try:
-        return duration_s(text, default="s")
+        found = duration_s(text, default="s")
     except ValueError as error:
         raise UsageError(f"pools.yaml: rented.dead_man: {text}: {error}") from None
+    if found < LEAST_DEAD_MAN_S:
+        raise UsageError(
+            f"pools.yaml: rented.dead_man: {text}: machines would end under a controller that "
+            f"lives; write at least {LEAST_DEAD_MAN_S:.0f}s"
+        )
+    return found
 
 
 def store_env() -> Mapping[str, str]:

@@ -134,6 +134,7 @@ class Active:
     step: int = 0  # the highest step reached
     saved_step: int = 0
     failures: int = 0
+    failed_attempt: int = 0  # the newest whose failure is counted
     idle_losses: int = 0
     preemptions: int = 0  # nodes lost, in all
     restarts: int = 0  # starts of the worker group after the first, and of the driver
@@ -211,12 +212,14 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
             saved = replace(state, saved_step=max(step, state.saved_step))
             parts = state.parting_s is not None and not state.stopping
             return _part(_Step(saved)).decision if parts else (saved, ())
-        case UserFailed(error=error):
-            return _after_failure(state, error, limits)
+        case UserFailed(attempt=attempt, error=error):
+            if attempt <= state.failed_attempt:  # an earlier controller has counted it
+                return state, ()
+            return _after_failure(replace(state, failed_attempt=attempt), error, limits)
         case Finished():
             return _done(state, "finished")
         case Stopped():
-            return _after_stop(state)
+            return _after_stop(state, event.at_s, limits)
         case StopAsked():
             return _after_request(state, event)
         case NoticeGiven():
@@ -565,10 +568,11 @@ def _move_on(step: _Step, at_s: float) -> _Step:
 
 
 def _part(step: _Step) -> _Step:
-    """Give the nodes back whose successors took over."""
+    """Give the nodes back whose successors took over; one may have been lost since the save."""
     step = step.then(parting_s=None)
+    heirs = {n.index for n in step.state.nodes if not n.moving and n.state != "asked"}
     for node in step.state.nodes:
-        if node.moving:
+        if node.moving and node.index in heirs:
             step = _drop(step, node)
     return step
 
@@ -576,9 +580,11 @@ def _part(step: _Step) -> _Step:
 # Stopping ----------------------------------------------------------------------------------------
 
 
-def _after_stop(state: Active) -> Decision:
+def _after_stop(state: Active, at_s: float, limits: Limits) -> Decision:
+    """End, or go on if it was an earlier controller that told the workers to stop."""
     if state.stopping is None:
-        return _done(state, "stopped", "the workers stopped")
+        again = replace(state, restarts=state.restarts + 1)
+        return _elect(_leaderless(_Step(again)), at_s, limits).decision
     return _done(state, state.stopping.reason, state.stopping.detail)
 
 
@@ -634,10 +640,18 @@ def _ask_again(step: _Step, at_s: float, limits: Limits) -> _Step:
 
 
 def _let_go(step: _Step, at_s: float) -> _Step:
-    """Give back a node that a notice announced and nobody took, once its successor is up."""
+    """Give back a node that a notice announced and nobody took, once its successor is up.
+
+    The head moves like a node to a better place: the run saves before.
+    """
     up = {n.index for n in step.state.nodes if n.state == "up" and n.taken_s is None}
     for node in step.state.nodes:
         over = node.taken_s is not None and at_s >= node.taken_s + NOTICE_GRACE_S
-        if over and node.index in up and node.node_id != step.state.head:
+        if not (over and node.index in up):
+            continue
+        if node.node_id == step.state.head and step.state.driving:
+            moving = replace(node, moving=True)
+            step = step.then(nodes=tuple(moving if n is node else n for n in step.state.nodes))
+        else:
             step = _drop(step, node)
     return step

@@ -70,7 +70,7 @@ class SetUp:
             target = Path(folder).expanduser()
             make(target)
             with tarfile.open(fileobj=io.BytesIO(self._store.get(key))) as archive:
-                archive.extractall(target, filter="data")
+                archive.extractall(target, filter="tar")
         done.touch()
 
     def _workdir(self, run: RunRecord) -> Path:
@@ -102,12 +102,12 @@ def make(folder: Path) -> None:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Unpack a tar archive into a new folder, whole or not at all."""
+    """Unpack a tar archive into a new folder, whole or not at all; links lead where they led."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            archive.extractall(scratch, filter="data")
+            archive.extractall(scratch, filter="tar")
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -66,7 +66,9 @@ def files_of(folder: Path) -> Iterator[Path]:
         )
         yield from (below / name for name in folders)
         yield from (
-            below / name for name in sorted(names) if not spec.match_file(_at(below / name, folder))
+            path
+            for path in (below / name for name in sorted(names))
+            if not spec.match_file(_at(path, folder)) and (path.is_symlink() or path.is_file())
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import string
 from collections.abc import Callable, Iterator, Mapping
@@ -137,6 +138,12 @@ def _check_fits(task: Task, machine: Machine) -> None:
             f"file_mounts ({task.mounts[0].target}, ...) would overwrite {whose} own paths",
             hint="leave file_mounts out: read files where they are, or from the workdir",
         )
+    for mount in task.mounts:
+        if (name := _private_in(mount.source or "", task)) is not None:
+            raise SetupError(
+                f"file_mounts: {mount.target}: the private {name} is not put into a source",
+                hint="write the source out, or copy it in `setup:`, where private values are set",
+            )
     if not machine.shared:
         return
     wanted = task.candidates[0].accelerators
@@ -146,6 +153,12 @@ def _check_fits(task: Task, machine: Machine) -> None:
             f"{machine.gpus} GPUs; this version of burst has no pool but this machine",
             hint="leave `accelerators` out to train on CPUs",
         )
+
+
+def _private_in(source: str, task: Task) -> str | None:
+    """Return the private variable that a text refers to, if any: nothing writes its value down."""
+    named = (match[1] for match in re.finditer(r"\$\{?(\w+)", source))
+    return next((name for name in named if name in {*task.secrets, *task.private_envs}), None)
 
 
 class Runs:

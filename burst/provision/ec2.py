@@ -70,13 +70,11 @@ class Ec2:
         self._regions = tuple(sorted(set(regions)))
 
     def machines(self, run_id: str) -> Mapping[str, Machine]:
-        found: dict[str, Machine] = {}
-        for one in sorted(instances(self._regions, run_id), key=lambda one: one.since):
-            until = None if one.costs and one.state != "shutting-down" else one.until
-            found[one.node_id] = Machine(
-                name=str(one), since=one.since, until=until, costs=one.costs
-            )
-        return found
+        """Count two machines of one node, whose launch was made once more, as one."""
+        by_node: dict[str, list[Instance]] = {}
+        for one in instances(self._regions, run_id):
+            by_node.setdefault(one.node_id, []).append(one)
+        return {node_id: _machine(its) for node_id, its in by_node.items()}
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
         there = instances(self._regions, run_id)
@@ -84,6 +82,18 @@ class Ec2:
 
     def keep(self, run_id: str) -> None:
         """Do nothing: EC2 ends no machine by itself that was not reclaimed."""
+
+
+def _machine(its: list[Instance]) -> Machine:
+    there = [one for one in its if one.costs]
+    until = [one.until for one in its if one.until is not None]
+    leaving = all(one.state == "shutting-down" for one in there)
+    return Machine(
+        name=", ".join(map(str, there or its)),
+        since=min(one.since for one in its),
+        until=max(until, default=None) if leaving else None,
+        costs=bool(there),
+    )
 
 
 def end(machines: Iterable[Instance]) -> None:

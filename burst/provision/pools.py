@@ -24,7 +24,7 @@ class Pools:
     """See burst.ports.Provisioner."""
 
     pools: Mapping[str, Provisioner]  # by kind
-    kinds: dict[str, str] = field(default_factory=dict)  # of the nodes there are known to be
+    kinds: dict[str, str] = field(default_factory=dict)  # of the nodes that there may be
     _last: dict[str, tuple[NodeView, ...]] = field(default_factory=dict)
     outlives: bool = True
     _silent: set[str] = field(default_factory=set)
@@ -37,7 +37,8 @@ class Pools:
     def observe(self, run_id: str, doubted: Collection[str] = ()) -> tuple[NodeView, ...]:
         """Ask each kind; for one that does not answer, its last answer stands.
 
-        TransientError only if there is none: nothing may be taken for gone that was never seen.
+        TransientError only if there is none and nodes of it are known: nothing may be taken for
+        gone that was never seen.
         """
         return tuple(
             view for kind in self.pools for view in self._observe(kind, run_id, doubted)
@@ -48,8 +49,9 @@ class Pools:
         try:
             views = self.pools[kind].observe(run_id, mine)
         except TransientError as error:
-            if kind not in self._last:
+            if kind not in self._last and self._has_nodes(kind):
                 raise
+            self._last.setdefault(kind, ())
             if kind not in self._silent:
                 log.warning("%s does not answer: %s", kind, error)
             self._silent.add(kind)
@@ -58,6 +60,9 @@ class Pools:
         self._last[kind] = views
         self.kinds |= {view.node_id: kind for view in views}
         return views
+
+    def _has_nodes(self, kind: str) -> bool:
+        return kind in self.kinds.values()
 
     def _unseen(self, kind: str) -> tuple[NodeView, ...]:
         """Return the nodes that were asked for after a kind's last answer."""
@@ -79,14 +84,14 @@ class Pools:
         return all(gone)
 
     def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        """Sweep every kind; TransientError, after all others were, if one does not answer."""
+        """Sweep every kind; TransientError, after all others were, if one with nodes is silent."""
         found: list[str] = []
         failed: TransientError | None = None
-        for pool in self.pools.values():
+        for kind, pool in self.pools.items():
             try:
                 found += pool.sweep(run_id, but)
             except TransientError as error:
-                failed = error
+                failed = error if self._has_nodes(kind) else failed
         if failed is not None:
             raise failed
         return tuple(found)

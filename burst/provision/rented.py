@@ -166,7 +166,8 @@ class RentedProvisioner:
     def _bring_up(self, node: _Node) -> None:
         """Make the machine and start its agent; what fails leaves no machine.
 
-        Without a machine it is a refusal; one whose agent does not start was there and is lost.
+        Without a machine it is a refusal. One whose set-up fails, SkyPilot's (a bucket that is not
+        there, say) or ours, was there and is lost: it is paid for, and there is an end to trying.
         """
         if node.given_up:
             return
@@ -182,11 +183,13 @@ class RentedProvisioner:
             if not isinstance(error, BurstError):
                 log.exception("%s could not be brought up", node.request.node_id)
                 said = f"{type(error).__name__}: {error}"
-            self._clear(node)
             reason: Reason = refusals.reason_of(said)
+            left = reason == "unknown" and self._is_there(node)
+            if not self._clear(node):
+                return
             place, gist = node.request.choice.place, refusals.gist(said)
-            if made:
-                node.failed = f"its agent did not start: {gist}"
+            if made or left:
+                node.failed = f"its {'agent did not start' if made else 'set-up failed'}: {gist}"
             else:
                 node.refused = (Refused(place=place, reason=reason, detail=gist),)
 
@@ -206,17 +209,29 @@ class RentedProvisioner:
             log.warning("%s, once more: %s", name, refusals.gist(error.said))
             launch()  # SkyPilot's launches trip over each other when they furnish an account
 
-    def _clear(self, node: _Node) -> None:
-        """End what a failed launch may have left, until it is gone: SkyPilot leaves it running."""
+    def _is_there(self, node: _Node) -> bool:
+        """Whether a failed launch left a machine, as far as is known."""
         name = cluster_name(node.request.run_id, node.request.node_id)
-        while True:
+        try:
+            return name in self._clusters.states(name, refresh=False)
+        except TransientError:
+            return False
+
+    def _clear(self, node: _Node) -> bool:
+        """End what a failed launch may have left, until it is gone: SkyPilot leaves it running.
+
+        Of a node that is given up meanwhile, `end` sees to that: then return False.
+        """
+        name = cluster_name(node.request.run_id, node.request.node_id)
+        while not node.given_up:
             try:
                 self._clusters.down(name)
             except TransientError as error:
                 log.warning("%s: what is left of it is not ended yet: %s", name, error)
                 self._clock.sleep(5.0)
             else:
-                return
+                return True
+        return False
 
     def _start_agent(self, node: _Node) -> None:
         """Bring burst's code to the machine, once, and start the agent; again changes nothing."""

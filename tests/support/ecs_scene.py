@@ -32,6 +32,9 @@ class Time:
     def monotonic(self) -> float:
         return self.at.timestamp()
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.at += timedelta(seconds=seconds)

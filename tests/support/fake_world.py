@@ -65,6 +65,9 @@ class World:
     def monotonic(self) -> float:
         return self.seconds
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def sleep(self, seconds: float) -> None:
         before = self.seconds
         self.seconds += seconds

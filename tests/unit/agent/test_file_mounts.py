@@ -106,3 +106,13 @@ def test_a_run_of_an_older_burst_has_none(scene: Scene, tmp_path: Path) -> None:
     run.store.put(RUN_KEY, replace(run.record, mounts={}).encode())
     assert arrive(run, tmp_path / "node").done
     assert not (tmp_path / "home/tok").exists()
+
+
+def test_a_private_value_in_a_source_is_refused_before_anything_is_rented(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """SkyPilot would look for a bucket of the name `b-${TOK}`, on a machine that is paid for."""
+    mounts = '{/data: "s3://b-${TOK}/x"}\nsecrets: {TOK: hunter2}'
+    with pytest.raises(SetupError, match="TOK") as refused:
+        make(scene, tmp_path, mounts)
+    assert "hunter2" not in str(refused.value)

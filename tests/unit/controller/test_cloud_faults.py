@@ -13,11 +13,13 @@ from decimal import Decimal
 import pytest
 from fake_world import Deadly, Killed, World, check_books
 
+from burst.controller.book import read_history
 from burst.cost.decide import Done, Limits
 from burst.cost.placement import Choice, Place
 from burst.errors import TransientError
-from burst.ports import NodeRequest
-from burst.provision.fake import Faults
+from burst.ports import NodeRequest, NodeView
+from burst.provision.fake import FakeProvisioner, Faults, Machine
+from burst.storage.journal import Journal
 from some_run import RUN
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-west-2a")
@@ -152,6 +154,48 @@ def test_a_machine_that_shows_after_the_takeover_is_ended() -> None:
     ended = next(m.ended for m in world.cloud.machines.values() if m.request.node_id == "n900")
     assert ended is not None
     assert (ended - world.cloud.machines[f"{RUN.run_id}/n900"].born).total_seconds() < 5
+
+
+@pytest.mark.parametrize("tells", ["nothing", "since", "both"])
+def test_a_launch_that_a_dead_controller_left_in_a_queue_has_a_row(
+    tells: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes a machine after the takeover. Most clouds do not say when one began or ended."""
+    view = FakeProvisioner._view
+
+    def told(pool: FakeProvisioner, name: str, there: dict[str, Machine]) -> NodeView:
+        whole = view(pool, name, there)
+        since, until = whole.since, whole.until
+        return replace(
+            whole,
+            since=None if tells == "nothing" else since,
+            until=until if tells == "both" else None,
+        )
+
+    monkeypatch.setattr(FakeProvisioner, "_view", told)
+    world = World(steps=20)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    with pytest.raises(Killed):  # as the first decision is written down
+        world.controller(LIMITS, store=Deadly(world.store, 2, after=True)).run()
+    queued = NodeRequest(
+        run_id=RUN.run_id, node_id="n001", run_uri="", index=0, choice=CHOICES[0]
+    )  # fmt: skip
+
+    def late() -> None:
+        assert world.cloud.create(queued)
+
+    world.when(8, late)
+    assert world.controller(LIMITS).run().reason == "finished"
+    made = {machine.request.node_id: machine for machine in world.cloud.machines.values()}
+    rows = {span.node_id: span for span in read_history(Journal(world.store)).spans}
+    assert "n001" in made
+    assert made.keys() <= rows.keys()
+    assert all(row.ended for row in rows.values())
+    ended = rows["n001"].ended
+    assert ended is not None
+    assert made["n001"].ended is not None
+    assert abs((ended - made["n001"].ended).total_seconds()) <= 1
 
 
 class Away:

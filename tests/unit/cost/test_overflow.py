@@ -208,6 +208,33 @@ def test_a_head_that_moves_is_followed_by_one_of_its_successors() -> None:
     assert lead.node_id in asked
 
 
+def test_a_head_that_was_announced_to_go_and_stays_is_given_back_after_a_save() -> None:
+    """Else a notice that was not meant costs one more node until the run's end."""
+    trace = overflowed()
+    head = trace.state.head
+    trace.owned = 3
+    trace.play(NoticeGiven(node_id=head, deadline_s=120, at_s=720))
+    trace.up()
+    trace.until(899)
+    assert len(trace.state.nodes) == 3
+    (save,) = trace.until(900)
+    assert isinstance(save, Save)
+    assert End(node_id=head) in trace.play(Saved(step=6, at_s=901))
+    assert len(trace.state.nodes) == 2
+
+
+def test_a_node_whose_successor_was_lost_after_the_save_was_ordered_stays() -> None:
+    trace = overflowed()
+    trace.owned = 2
+    trace.vacant(1, 800)
+    (asked,) = trace.vacant(1, 920)
+    assert isinstance(asked, Launch)
+    trace.play(AgentUp(node_id=asked.node_id, at_s=930))
+    trace.until(931)
+    trace.play(NodeLost(node_id=asked.node_id, why="gone", at_s=932), Saved(step=6, at_s=932))
+    assert trace.places() == ["aws", "slurm/lab"]
+
+
 def test_a_save_that_does_not_come_does_not_hold_a_move_up_for_ever() -> None:
     trace = overflowed()
     trace.owned = 2

@@ -119,6 +119,19 @@ def test_a_kind_that_never_answered_is_waited_for(pools: Pools, ssh: OneKind) ->
         pools.observe("r")
 
 
+def test_a_silent_kind_without_a_node_is_not_waited_for(ssh: OneKind, cloud: OneKind) -> None:
+    """All nodes are rented, and the laboratory is off, or cannot be reached from here."""
+    cloud.there.add("n002")
+    pools = Pools(pools={"ssh": ssh, "cloud": cloud}, kinds={"n002": "cloud"})
+    ssh.silent = True
+    assert states(pools) == {"n002": "running"}
+    assert pools.sweep("r") == ("n002",)
+    pools.launch(request("n003", OWN))
+    assert states(pools) == {"n003": "asked"}
+    ssh.silent = False
+    assert states(pools) == {"n003": "running"}
+
+
 def test_a_silent_kind_keeps_no_other_from_being_swept(
     pools: Pools, ssh: OneKind, cloud: OneKind
 ) -> None:

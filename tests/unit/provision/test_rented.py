@@ -40,6 +40,9 @@ class RealClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def sleep(self, seconds: float) -> None:
         time.sleep(min(seconds, 0.01))  # noqa: TID251
 
@@ -232,6 +235,17 @@ def test_a_machine_whose_agent_does_not_start_was_there_and_is_lost(
     assert (view.since, view.until, clusters.up) == (BEGIN, BEGIN, {})
 
 
+def test_a_machine_whose_set_up_by_skypilot_failed_was_there_and_is_lost(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """A bucket that is not there: as refusals, such machines were rented for ever and cost "$0"."""
+    clusters.refuse, clusters.leaves = "aws s3 sync failed: NoSuchBucket", True
+    pool.launch(REQUEST)
+    view = until(pool, lambda view: view.state != "asked")
+    assert (view.state, clusters.up) == ("gone", {})
+    assert "NoSuchBucket" in view.detail
+
+
 def test_an_error_that_nobody_expected_leaves_no_machine_either(
     pool: RentedProvisioner, clusters: FakeClusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +369,21 @@ def test_a_node_given_up_while_it_was_made_leaves_nothing(
     until(pool, lambda view: view.state == "gone")
     assert clusters.up == {}
     assert wire.commands == []  # no agent was started on it
+
+
+def test_a_node_given_up_whose_rest_cannot_be_ended_keeps_no_thread_at_work(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """Python waits for threads at its end: a controller that has given up must come to its own."""
+    clusters.refuse, clusters.leaves, clusters.deaf = "no-capacity", True, 1_000_000
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "asked")
+    assert pool.end("toy-abcdef", "n001") is False
+    pool._launches.shutdown(wait=True)  # for ever, once
+    assert pool.end("toy-abcdef", "n001") is False, "it is still there"
+    clusters.deaf = 0
+    until(pool, lambda _: pool.end("toy-abcdef", "n001"))
+    assert clusters.up == {}
 
 
 def test_another_controller_sees_what_is_there_and_sweeps_what_it_does_not_keep(
