@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
+from statistics import median
 
 WINDOW = 20  # steps that the pace is taken over
 
@@ -24,10 +26,10 @@ class Pace:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """None before the second step."""
-        if len(self._recent) < 2:  # noqa: PLR2004 - a difference needs two
-            return None
-        return (self._recent[-1][0] - self._recent[0][0]).total_seconds() / (len(self._recent) - 1)
+        """The median, which a jump of the worker's clock leaves alone; None before the second."""
+        ends = [end for end, _ in self._recent]
+        took = [(after - before).total_seconds() for before, after in pairwise(ends)]
+        return max(median(took), 0.0) if took else None
 
     @property
     def tokens_per_second(self) -> float | None:
