@@ -65,13 +65,17 @@ def user_env(task: Task) -> Mapping[str, str]:
 def plan_of(task: Task) -> Plan:
     """Return where the task can run; NoOfferError with reasons when nowhere."""
     made = plan_offers(task, wiring.offers(task))
+    _require_candidates(task, made)
+    return made
+
+
+def _require_candidates(task: Task, made: Plan) -> None:
     if not made.candidates:
         reasons = [f"  {r.offer.pool:<8} {r.reason}" for r in made.rejected]
         raise NoOfferError(
             "\n".join([f"nothing here can run {task.name}", *reasons]),
-            hint="burst plan shows what was looked at; burst doctor shows what this machine has",
+            hint="burst doctor shows what this machine and your SSH hosts have",
         )
-    return made
 
 
 def check_file(file: Path, given: Given, *, as_json: bool) -> None:
@@ -93,8 +97,7 @@ def plan_file(file: Path, given: Given, *, as_json: bool) -> None:
         print_json(plan_json(task, made))
     else:
         show_plan(task, made)
-    if not made.candidates:
-        plan_of(task)
+    _require_candidates(task, made)
 
 
 def task_json(task: Task) -> dict[str, object]:
@@ -133,7 +136,8 @@ def show_plan(task: Task, made: Plan) -> None:
         for n, found in enumerate(made.candidates)
     ]
     header = ["", "pool", "place", "machine", "nodes", "$/h", "price from"]
-    sys.stdout.write(table(header, rows, right="lllllrl") + "\n")
+    if rows:
+        sys.stdout.write(table(header, rows, right="lllllrl") + "\n")
     for refused in made.rejected:
         sys.stdout.write(f"   not {refused.offer.pool}: {refused.reason}\n")
     most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"

@@ -135,7 +135,7 @@ def test_what_nothing_here_can_run_ends_with_4_and_the_reason(
     assert said.err == (
         "error: nothing here can run big\n"
         "  local    is in local, the task names aws\n"
-        "hint: burst plan shows what was looked at; burst doctor shows what this machine has\n"
+        "hint: burst doctor shows what this machine and your SSH hosts have\n"
     )
 
 
