@@ -193,8 +193,8 @@ def store_env() -> Mapping[str, str]:
     }
 
 
-def ssh_states() -> tuple[tuple[str, bool, str], ...]:
-    """Return each SSH host with whether it answers, and what it says or why it does not."""
+def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:
+    """Return each SSH host, whether it answers, what it says, and the command of a login to it."""
     from burst.provision.hosts import Hosts
 
     hosts = ssh_hosts()
@@ -206,7 +206,9 @@ def ssh_states() -> tuple[tuple[str, bool, str], ...]:
         if one is not None:
             who = f"{one.claim} has it" if one.claim else "free"
             words = f"{one.shape}, {one.memory_gb:g} GB, ${host.usd_per_hour} per hour, {who}"
-        told.append((f"{host.pool} {host.address}", one is not None, words))
+        key = f" -i {host.key}" if host.key else ""
+        login = f"ssh -p {host.port}{key} {host.user}@{host.address}"
+        told.append((f"{host.pool} {host.address}", one is not None, words, login))
     return tuple(told)
 
 

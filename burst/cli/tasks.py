@@ -15,7 +15,7 @@ from burst.cli.output import plain, print_json, table
 from burst.cli.words import dollars, plural
 from burst.cost.offers import Plan
 from burst.cost.offers import plan as plan_offers
-from burst.errors import NoOfferError, UsageError
+from burst.errors import NoOfferError, SpecError, UsageError
 from burst.task_specs.model import Task
 from burst.task_specs.overrides import Overrides
 from burst.task_specs.parse import load, parse
@@ -79,8 +79,13 @@ def _require_candidates(task: Task, made: Plan) -> None:
 
 
 def check_file(file: Path, given: Given, *, as_json: bool) -> None:
-    """Print what a valid file says, in short."""
-    task = read_task(file, given)
+    """Print what a valid file says, in short; in JSON, the problems of one that is not too."""
+    try:
+        task = read_task(file, given)
+    except SpecError as error:
+        if as_json:
+            print_json({"valid": False, "problems": error.problems})
+        raise
     if as_json:
         print_json({"valid": True, "task": task_json(task), "warnings": list(task.warnings)})
         return
