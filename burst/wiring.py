@@ -12,13 +12,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from burst.clock import SystemClock
 from burst.ports import Clock
 from burst.records import encode, notice_key
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
-    from burst.provision.rented import Clusters, RentedProvisioner
+    from burst.provision.rented import Cloud, Clusters, RentedProvisioner
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
@@ -39,19 +38,6 @@ log = logging.getLogger(__name__)
 LEASE_TTL_S = 15.0
 RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
-
-
-class SystemClock:
-    """See burst.ports.Clock."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: TID251 - the one real clock
 
 
 def clock() -> Clock:
@@ -135,10 +121,8 @@ def machine_of(run: Run, node_id: str) -> RentedProvisioner:
 
 def machines(run: Run, kind: str) -> RentedProvisioner:
     """Return a run's machines of one kind: rented, or somebody's own that SSH reaches."""
-    from burst.provision.ec2 import Ec2
     from burst.provision.rented import RentedProvisioner, Settings
 
-    regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
     settings = Settings(
         home=home(),
         wanted=run.record.wish,
@@ -146,8 +130,28 @@ def machines(run: Run, kind: str) -> RentedProvisioner:
         env=store_env(),
         end_command=end_command,
     )
-    cloud = Ec2(regions) if regions and kind == "cloud" else None
+    cloud = cloud_of(run) if kind == "cloud" else None
     return RentedProvisioner(clusters_of(kind), cloud, settings, clock())
+
+
+def cloud_of(run: Run) -> Cloud | None:
+    """Return what the clouds of a run's places say of its machines; None: none can be asked."""
+    from burst.provision.rented import Clouds
+
+    regions: dict[str, set[str]] = {}
+    for choice in run.record.choices:
+        regions.setdefault(choice.place.pool, set()).add(choice.place.region)
+    clouds: list[Cloud] = []
+    if "aws" in regions:
+        from burst.provision.ec2 import Ec2
+
+        clouds.append(Ec2(regions["aws"]))
+    if "alibaba" in regions:
+        from burst.provision.alibaba.client import connect
+        from burst.provision.alibaba.cloud import Alibaba
+
+        clouds.append(Alibaba(regions["alibaba"], lambda region: connect(region, clock())))
+    return Clouds(clouds) if clouds else None
 
 
 def clusters_of(kind: str) -> Clusters:
@@ -158,7 +162,28 @@ def clusters_of(kind: str) -> Clusters:
         return Hosts(ssh_hosts(), home())
     from burst.provision import skypilot
 
+    skypilot.prepare(home())
     return skypilot
+
+
+def _refresh_alibaba(task: Task) -> None:
+    """Have the prices be of now where the task may run at Alibaba Cloud and somebody can pay."""
+    from burst.errors import SetupError
+    from burst.provision import skypilot
+    from burst.provision.alibaba import credentials
+    from burst.provision.alibaba.settings import read_settings
+
+    named = {c.infra.cloud for c in task.candidates}
+    said = pools().get("alibaba") or {}
+    if "alibaba" not in named and not (None in named and said):
+        return
+    found = credentials.find(os.environ, Path.home())
+    if found is None:
+        raise SetupError("no credentials for Alibaba Cloud", hint=credentials.HINT)
+    regions = sorted({str(c.infra.region) for c in task.candidates if c.infra.cloud == "alibaba"
+                      and c.infra.region})  # fmt: skip
+    usual = {"regions": regions} if regions and "regions" not in said else {}
+    skypilot.refresh_alibaba(read_settings({**usual, **said}, found.region), clock())
 
 
 def ssh_hosts() -> tuple[Host, ...]:
@@ -385,7 +410,6 @@ def orphans() -> tuple[tuple[Run, str], ...]:
     Machines of runs that are not known here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
-    from burst.provision import ec2
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
@@ -395,12 +419,12 @@ def orphans() -> tuple[tuple[Run, str], ...]:
         status = status_of(run, clock(), owner_alive)
         if status.live:
             continue
-        regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
-        if regions:
-            there = ec2.instances(regions, run.record.run_id)
+        cloud = cloud_of(run)
+        if cloud is not None:
+            there = cloud.machines(run.record.run_id).values()
             found += [(run, str(one)) for one in there if one.costs]
-        open_pools = {node.place.pool for node in status.nodes if not node.ended} - {"aws"}
-        for kind in {kind_of(pool) for pool in open_pools}:
+        open_pools = {node.place.pool for node in status.nodes if not node.ended}
+        for kind in {kind_of(pool) for pool in open_pools - {"aws", "alibaba"}}:
             prefix = cluster_name(run.record.run_id, "")
             names = clusters_of(kind).states(prefix, refresh=True)
             found += [(run, f"{name} on {kind}") for name in names]
@@ -508,6 +532,8 @@ def offers(task: Task) -> tuple[Offer, ...]:
     from burst.provision import skypilot
 
     try:
+        skypilot.prepare(home())
+        _refresh_alibaba(task)
         return (*here, *skypilot.offers(task))
     except SetupError as error:
         if not named <= {None, "local", "ssh"}:

@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -76,8 +76,38 @@ class Machine:
 class Cloud(Protocol):
     """What the clouds themselves say of machines with a run's tags; see burst.provision.ec2."""
 
-    def machines(self, run_id: str) -> Mapping[str, Machine]: ...
-    def end(self, run_id: str, node_ids: Collection[str]) -> None: ...
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        """Return a run's machines by node, those that ended lately too. TransientError."""
+        ...
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        """End the machines of some nodes; safe to repeat. TransientError if that is not taken."""
+        ...
+
+    def keep(self, run_id: str) -> None:
+        """Put off when the cloud ends the run's machines by itself, if it does.
+
+        Called again and again while the run is driven. TransientError if that is not taken.
+        """
+        ...
+
+
+class Clouds:
+    """See Cloud: several of them as one."""
+
+    def __init__(self, clouds: Iterable[Cloud]) -> None:
+        self._clouds = tuple(clouds)
+
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        return {node: m for cloud in self._clouds for node, m in cloud.machines(run_id).items()}
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        for cloud in self._clouds:
+            cloud.end(run_id, node_ids)
+
+    def keep(self, run_id: str) -> None:
+        for cloud in self._clouds:
+            cloud.keep(run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +302,7 @@ class RentedProvisioner:
     def _look_now(self, run_id: str) -> _Seen:
         at_s = self._clock.monotonic()
         self._ask_cloud(run_id)  # it answers at once, SkyPilot takes its time
+        self._keep(run_id)
         states = self._clusters.states(cluster_name(run_id, ""), refresh=True)
         found = {name[len(cluster_name(run_id, "")) :]: state for name, state in states.items()}
         return _Seen(at_s, {name: s for name, s in found.items() if NODE_ID.fullmatch(name)})
@@ -293,6 +324,14 @@ class RentedProvisioner:
 
     def _count_vacant(self, places: tuple[Place, ...]) -> tuple[Place, ...]:
         return tuple(place for place in places for _ in range(self._clusters.vacant(place)))
+
+    def _keep(self, run_id: str) -> None:
+        """Put off the machines' end; one look that fails to do so is made up for by the next."""
+        if self._cloud is not None:
+            try:
+                self._cloud.keep(run_id)
+            except TransientError as error:
+                log.warning("machines of %s are not kept longer yet: %s", run_id, error)
 
     def _view(self, name: str, seen: _Seen) -> NodeView:
         node, machine = self._nodes.get(name), self._times.get(name)

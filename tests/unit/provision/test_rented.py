@@ -18,7 +18,7 @@ from burst.errors import SetupError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import Machine, RentedProvisioner, Settings
+from burst.provision.rented import Clouds, Machine, RentedProvisioner, Settings
 from burst.provision.ssh import Login, Ssh
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,6 +60,8 @@ class FakeClusters:
         self.deaf = 0  # so many calls of `down` fail
         self.unheeded = 0  # so many calls of `down` end nothing
         self.free = 0
+        self.kept: list[str] = []
+        self.busy = False  # the cloud keeps nothing
 
     def launch(
         self,
@@ -115,6 +117,11 @@ class FakeClusters:
         for node in node_ids:
             self._gone(f"burst-{run_id}-{node}")
             self.until[node] = BEGIN
+
+    def keep(self, run_id: str) -> None:
+        self.kept.append(run_id)
+        if self.busy:
+            raise TransientError("Throttling")
 
 
 class Wire:
@@ -288,6 +295,29 @@ def test_a_machine_that_its_cloud_took_is_gone_though_skypilot_says_up(
     clusters.until["n001"] = BEGIN
     view = until(pool, lambda view: view.state == "gone")
     assert (view.since, view.until) == (BEGIN, BEGIN)
+
+
+def test_machines_are_kept_with_each_look(
+    pool: RentedProvisioner, clusters: FakeClusters, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool.launch(REQUEST)
+    until(pool, lambda _: len(clusters.kept) >= 3)
+    assert set(clusters.kept) == {"toy-abcdef"}
+    clusters.busy = True
+    until(pool, lambda view: "are not kept longer yet: Throttling" in caplog.text)
+    assert until(pool, lambda view: view.state == "running").state == "running"
+
+
+def test_several_clouds_are_asked_as_one() -> None:
+    one, other = FakeClusters(), FakeClusters()
+    one.since["n001"], other.since["n002"] = BEGIN, BEGIN
+    both = Clouds([one, other])
+    assert set(both.machines("toy-abcdef")) == {"n001", "n002"}
+    both.keep("toy-abcdef")
+    assert one.kept == other.kept == ["toy-abcdef"]
+    both.end("toy-abcdef", ["n002"])
+    assert "n002" in one.until
+    assert "n002" in other.until
 
 
 def test_an_end_is_over_when_the_cloud_agrees(
