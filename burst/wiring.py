@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import os
 import shutil
 import signal
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
 
+log = logging.getLogger(__name__)
 LEASE_TTL_S = 15.0
 LEAST_DEAD_MAN_S = 2 * LEASE_TTL_S
 RETURN_AFTER_S = 120.0
@@ -225,8 +227,8 @@ def store_env() -> Mapping[str, str]:
     }
 
 
-def ssh_states() -> tuple[tuple[str, bool, str], ...]:
-    """Return each SSH host with whether it answers, and what it says or why it does not."""
+def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:
+    """Return each SSH host, whether it answers, what it says, and the command of a login to it."""
     from burst.provision.hosts import Hosts
 
     hosts = ssh_hosts()
@@ -238,7 +240,9 @@ def ssh_states() -> tuple[tuple[str, bool, str], ...]:
         if one is not None:
             who = f"{one.claim} has it" if one.claim else "free"
             words = f"{one.shape}, {one.memory_gb:g} GB, ${host.usd_per_hour} per hour, {who}"
-        told.append((f"{host.pool} {host.address}", one is not None, words))
+        key = f" -i {host.key}" if host.key else ""
+        login = f"ssh -p {host.port}{key} {host.user}@{host.address}"
+        told.append((f"{host.pool} {host.address}", one is not None, words, login))
     return tuple(told)
 
 
@@ -512,16 +516,18 @@ def offers(task: Task) -> tuple[Offer, ...]:
     """Return what every pool can give.
 
     SSH hosts are asked when the task names them or this machine does not fit; the clouds when the
-    task names one, or none of one's own machines fits: asking starts SkyPilot's server, and takes
-    seconds.
+    task names one, or leaves the place open and none of one's own machines fits: asking starts
+    SkyPilot's server, and takes seconds. Clouds that the task does not name may be missing.
     """
     from burst.cost.offers import candidates
+    from burst.errors import SetupError
 
     here: tuple[Offer, ...] = (local_offer(),)
     named = {c.infra.cloud for c in task.candidates}
     if named <= {None, "local"} and (None not in named or candidates(task, here)):
         return here
     hosts = ssh_hosts()
+    _warn_of_unknown(task, hosts)
     if hosts and named & {None, "ssh"}:
         from burst.provision import hosts as plain
 
@@ -530,11 +536,29 @@ def offers(task: Task) -> tuple[Offer, ...]:
         stays = "ssh" in named or task.burst.pools.overflow_after_s is None
         if own and stays and candidates(task, here):
             return here
+    if named <= {"local", "ssh"}:
+        return here
     from burst.provision import skypilot
 
-    skypilot.prepare(home())
-    _refresh_alibaba(task)
-    return (*here, *skypilot.offers(task))
+    try:
+        skypilot.prepare(home())
+        _refresh_alibaba(task)
+        return (*here, *skypilot.offers(task))
+    except SetupError as error:
+        if not named <= {None, "local", "ssh"}:
+            raise
+        log.warning("no machine can be rented: %s (%s)", error.message, error.hint)
+        return here
+
+
+def _warn_of_unknown(task: Task, hosts: tuple[Host, ...]) -> None:
+    """Say which SSH pools the task names and pools.yaml does not."""
+    known = {host.pool for host in hosts}
+    for infra in {candidate.infra for candidate in task.candidates}:
+        pool = "/".join(part for part in (infra.cloud, infra.region) if part)
+        if infra.cloud == "ssh" and not any(f"{name}/".startswith(f"{pool}/") for name in known):
+            there = ", ".join(sorted(known)) or "no SSH pool"
+            log.warning("the task names %s; %s has %s", pool, home() / "pools.yaml", there)
 
 
 def local_offer() -> Offer:

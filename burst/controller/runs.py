@@ -131,7 +131,12 @@ def _workdir(task: Task) -> Path:
 
 
 def _check_fits(task: Task, machine: Machine) -> None:
-    """Refuse what a pool cannot do, before anything is touched."""
+    """Refuse what a pool or this version cannot do, before anything is touched."""
+    if task.burst.train and task.burst.strategy != "ddp":
+        raise SetupError(
+            f"strategy {task.burst.strategy} is not available yet; this version trains with ddp",
+            hint="write `strategy: ddp` in the burst: block",
+        )
     if task.mounts and (machine.shared or machine.own):
         whose = "this machine's" if machine.shared else "your machines'"
         raise SetupError(
@@ -150,8 +155,8 @@ def _check_fits(task: Task, machine: Machine) -> None:
     if wanted is not None and wanted.count * task.num_nodes > machine.gpus:
         raise SetupError(
             f"the task wants {task.num_nodes} x {wanted.count} {wanted.kind} and this machine has "
-            f"{machine.gpus} GPUs; this version of burst has no pool but this machine",
-            hint="leave `accelerators` out to train on CPUs",
+            f"{machine.gpus} GPUs",
+            hint="name another place (resources.infra), or ask for fewer",
         )
 
 
@@ -159,6 +164,11 @@ def _private_in(source: str, task: Task) -> str | None:
     """Return the private variable that a text refers to, if any: nothing writes its value down."""
     named = (match[1] for match in re.finditer(r"\$\{?(\w+)", source))
     return next((name for name in named if name in {*task.secrets, *task.private_envs}), None)
+
+
+def _stem(run_id: str) -> str:
+    """Return a run's id without its random part: the task's name as ids spell it."""
+    return run_id.rpartition("-")[0]
 
 
 class Runs:
@@ -222,11 +232,14 @@ class Runs:
         matches = [run for run in known if run == name] or [r for r in known if r.startswith(name)]
         if len(matches) == 1:
             return self._load(known[matches[0]])
-        named = [run for run in self.all() if run.record.name == name]
+        named = [run for run in self.all() if name in {run.record.name, _stem(run.record.run_id)}]
         if named:  # the task's own name means its newest run
             return named[0]
         if matches:
-            raise UsageError(f"{name} means {len(matches)} runs: {', '.join(sorted(matches))}")
+            raise UsageError(
+                f"{name} means {len(matches)} runs: {', '.join(sorted(matches))}",
+                hint="write one of them in full, or a task's name for its newest run",
+            )
         raise UsageError(f"there is no run {name}", hint="see the runs there are: burst ls --all")
 
     def all(self) -> Iterator[Run]:

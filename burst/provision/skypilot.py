@@ -74,12 +74,11 @@ def offers(task: Task) -> tuple[Offer, ...]:
     _sky()
     with _errors():
         named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
-        enabled = _enabled(named - {"local"})
+        enabled = _enabled(named - {"local", "ssh"})
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
-        raise SetupError(
-            "SkyPilot has no cloud enabled", hint="see what it wants: sky check aws lambda"
-        )
+        asked = " ".join(["sky check", *sorted(named - {"local", "ssh"})])
+        raise SetupError("SkyPilot has no cloud enabled", hint=f"see what it wants: {asked}")
     return tuple(dict.fromkeys(found))
 
 
