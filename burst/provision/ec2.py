@@ -19,9 +19,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from burst.errors import TransientError
-from burst.provision.rented import Machine
+from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
 
-RUN_TAG, NODE_TAG = "burst-run", "burst-node"
 COSTING = ("pending", "running", "shutting-down", "stopping", "stopped")
 _ENDED = re.compile(r"\((\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
@@ -70,11 +69,7 @@ class Ec2:
         self._regions = tuple(sorted(set(regions)))
 
     def machines(self, run_id: str) -> Mapping[str, Machine]:
-        """Count two machines of one node, whose launch was made once more, as one."""
-        by_node: dict[str, list[Instance]] = {}
-        for one in instances(self._regions, run_id):
-            by_node.setdefault(one.node_id, []).append(one)
-        return {node_id: _machine(its) for node_id, its in by_node.items()}
+        return by_node((one.node_id, _machine(one)) for one in instances(self._regions, run_id))
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
         there = instances(self._regions, run_id)
@@ -84,16 +79,8 @@ class Ec2:
         """Do nothing: EC2 ends no machine by itself that was not reclaimed."""
 
 
-def _machine(its: list[Instance]) -> Machine:
-    there = [one for one in its if one.costs]
-    until = [one.until for one in its if one.until is not None]
-    leaving = all(one.state == "shutting-down" for one in there)
-    return Machine(
-        name=", ".join(map(str, there or its)),
-        since=min(one.since for one in its),
-        until=max(until, default=None) if leaving else None,
-        costs=bool(there),
-    )
+def _machine(one: Instance) -> Machine:
+    return Machine(name=str(one), since=one.since, until=one.until, costs=one.costs)
 
 
 def end(machines: Iterable[Instance]) -> None:

@@ -40,6 +40,7 @@ REACH_S = 120.0  # how long a fresh machine may take until ssh works
 INSTALL_S = 1800.0  # how long making the Python environment of a node may take
 GONE_LOOKS = 15  # how often a machine is asked to end and looked at before that failed
 NODE_ID = re.compile(r"n\d{3,}")
+RUN_TAG, NODE_TAG = "burst-run", "burst-node"  # what every machine carries
 GRACE_S = 120.0  # between the end of an agent and that of its machine
 
 
@@ -71,6 +72,26 @@ class Machine:
 
     def __str__(self) -> str:
         return self.name
+
+
+def by_node(found: Iterable[tuple[str, Machine]]) -> dict[str, Machine]:
+    """Return machines by node; two of one node, whose launch was made once more, count as one."""
+    together: dict[str, list[Machine]] = {}
+    for node_id, machine in found:
+        together.setdefault(node_id, []).append(machine)
+    return {node_id: _as_one(its) for node_id, its in together.items()}
+
+
+def _as_one(its: list[Machine]) -> Machine:
+    there = [one for one in its if one.costs]
+    until = [one.until for one in its if one.until is not None]
+    open_end = any(one.until is None for one in there)
+    return Machine(
+        name=", ".join(one.name for one in there or its),
+        since=min(one.since for one in its),
+        until=None if open_end else max(until, default=None),
+        costs=bool(there),
+    )
 
 
 class Cloud(Protocol):
@@ -195,7 +216,7 @@ class RentedProvisioner:
 
     def _make(self, node: _Node) -> None:
         request = node.request
-        labels = {"burst-run": request.run_id, "burst-node": request.node_id}
+        labels = {RUN_TAG: request.run_id, NODE_TAG: request.node_id}
         name = cluster_name(request.run_id, request.node_id)
         said = self._settings.home / "rented" / request.run_id / f"{request.node_id}.log"
         launch = partial(
@@ -334,8 +355,9 @@ class RentedProvisioner:
         ):
             self._vacant_s = self._clock.monotonic()
             self._vacant = self._calls.submit(self._count_vacant, tuple(places))
-        known = asked is not None and asked.done() and asked.exception() is None
-        return asked.result() if known and asked is not None else ()
+        if asked is None or not asked.done() or asked.exception() is not None:
+            return ()
+        return asked.result()
 
     def _count_vacant(self, places: tuple[Place, ...]) -> tuple[Place, ...]:
         return tuple(place for place in places for _ in range(self._clusters.vacant(place)))

@@ -17,9 +17,8 @@ from burst.provision.alibaba import machines
 from burst.provision.alibaba.client import Api
 from burst.provision.alibaba.errors import EcsError
 from burst.provision.alibaba.machines import Instance
-from burst.provision.rented import Machine
+from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
 
-RUN_TAG, NODE_TAG = "burst-run", "burst-node"
 TERM = timedelta(minutes=60)  # ECS takes no less than 30
 RENEW_BELOW = timedelta(minutes=45)
 
@@ -40,7 +39,7 @@ class Alibaba:
             seen = {name: (node, _gone(machine, now)) for name, (node, machine) in before.items()}
             seen |= {name: (one.tags[NODE_TAG], _machine(one)) for name, one in there.items()}
             self._seen[run_id] = seen
-        return dict(sorted(seen.values(), key=lambda one: one[1].since))  # a node's newest counts
+        return by_node(seen.values())
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
         for api in self._apis:

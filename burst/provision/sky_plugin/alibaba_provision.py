@@ -23,11 +23,12 @@ from burst.clock import SystemClock
 from burst.errors import BurstError
 from burst.provision.alibaba import machines
 from burst.provision.alibaba.client import Api, connect
-from burst.provision.alibaba.cloud import RUN_TAG, TERM
+from burst.provision.alibaba.cloud import TERM
 from burst.provision.alibaba.errors import EcsError
 from burst.provision.alibaba.machines import Instance, Order
 from burst.provision.alibaba.network import furnish, key_pair
 from burst.provision.alibaba.quotas import quota
+from burst.provision.rented import RUN_TAG
 
 log = sky_logging.init_logger("sky.provision.alibaba")  # a launch's log has only sky's own loggers
 

@@ -53,6 +53,18 @@ def test_the_newest_machine_of_a_node_counts(scene: Scene) -> None:
     assert alibaba.machines(RUN)["n002"].costs
 
 
+def test_two_machines_of_a_launch_that_was_made_once_more_count_as_one(scene: Scene) -> None:
+    alibaba, began = cloud(scene), scene.time.now().replace(second=0)
+    node(scene, "n001")
+    scene.time.sleep(120)
+    tags = {"burst-run": RUN, "burst-node": "n001"}
+    (second,) = launch(scene.api(), scene.order(tags=tags), "once more")
+    assert alibaba.machines(RUN)["n001"].since == began
+    scene.cloud.lose(second)
+    left = alibaba.machines(RUN)["n001"]
+    assert (left.since, left.until, left.costs) == (began, None, True)
+
+
 def test_some_nodes_are_ended(scene: Scene) -> None:
     for name in ("n001", "n002", "n003"):
         node(scene, name)
