@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
 from typing import Any, Literal
 
-from burst.provision.alibaba.client import Api, pages, tags
+from burst.provision.alibaba.client import Answer, Api, pages, tags
 from burst.provision.alibaba.codes import GONE, OTHER_DISK, among
 from burst.provision.alibaba.errors import EcsBusyError, EcsError
 
@@ -81,15 +81,21 @@ def launch(api: Api, order: Order, token: str) -> tuple[str, ...]:
 
     EcsError with `reason` when there are none; then there is nothing of them left.
     """
+    answer = on_some_disk(
+        lambda disk: api.call("RunInstances", **_wish(order, disk), ClientToken=f"{token}-{disk}")
+    )
+    return tuple(answer["InstanceIdSets"]["InstanceIdSet"])
+
+
+def on_some_disk(call: Callable[[str], Answer]) -> Answer:
+    """Make a call for the first kind of system disk that its machine type takes."""
     for disk in DISKS:
         try:
-            answer = api.call("RunInstances", **_wish(order, disk), ClientToken=f"{token}-{disk}")
+            return call(disk)
         except EcsError as error:
             if disk == DISKS[-1] or not among(error.code, OTHER_DISK):
                 raise
-            log.info("%s takes no %s", order.machine_type, disk)
-        else:
-            return tuple(answer["InstanceIdSets"]["InstanceIdSet"])
+            log.info("no %s: %s", disk, error)
     raise AssertionError(DISKS)
 
 

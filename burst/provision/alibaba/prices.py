@@ -14,8 +14,7 @@ from decimal import Decimal
 from burst.cost.quotes import PER_SECOND, USD, Quote, Rate, rate_on
 from burst.errors import BurstError
 from burst.provision.alibaba.client import Api
-from burst.provision.alibaba.errors import EcsError
-from burst.provision.alibaba.machines import DISKS, moment
+from burst.provision.alibaba.machines import moment, on_some_disk
 
 BILLING = PER_SECOND  # ECS, "Pay-as-you-go": per second, invoiced hourly
 NOT_FOR_SALE = "WithoutStock", "ClosedWithoutStock"
@@ -33,32 +32,27 @@ class Price:
 
 def on_demand(api: Api, machine_type: str, zone: str) -> Price:
     """Return the price of an on-demand machine; EcsError if the zone sells none."""
-    for disk in DISKS:
-        try:
-            answer = api.call(
-                "DescribePrice",
-                ResourceType="instance",
-                InstanceType=machine_type,
-                ZoneId=zone,
-                PriceUnit="Hour",
-                Period=1,
-                SpotStrategy="NoSpot",
-                SystemDisk={"Category": disk, "Size": 40},
-            )
-        except EcsError as error:
-            if disk == DISKS[-1] or "DiskCategory" not in error.code:
-                raise
-        else:
-            price = answer["PriceInfo"]["Price"]
-            details = price["DetailInfos"]["DetailInfo"]
-            of_machine = (d["TradePrice"] for d in details if d["Resource"] == "instanceType")
-            return Price(
-                per_hour=_decimal(next(of_machine)),
-                currency=price["Currency"],
-                at=api.clock.now(),
-                source="ECS DescribePrice",
-            )
-    raise AssertionError(DISKS)
+    answer = on_some_disk(
+        lambda disk: api.call(
+            "DescribePrice",
+            ResourceType="instance",
+            InstanceType=machine_type,
+            ZoneId=zone,
+            PriceUnit="Hour",
+            Period=1,
+            SpotStrategy="NoSpot",
+            SystemDisk={"Category": disk, "Size": 40},
+        )
+    )
+    price = answer["PriceInfo"]["Price"]
+    details = price["DetailInfos"]["DetailInfo"]
+    of_machine = (d["TradePrice"] for d in details if d["Resource"] == "instanceType")
+    return Price(
+        per_hour=_decimal(next(of_machine)),
+        currency=price["Currency"],
+        at=api.clock.now(),
+        source="ECS DescribePrice",
+    )
 
 
 def spot(api: Api, machine_type: str) -> dict[str, Price]:
