@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from burst.ports import Clock
 from burst.records import encode, notice_key
 
 if TYPE_CHECKING:
+    from burst.controller.book import History
     from burst.controller.loop import Controller, Watcher
     from burst.controller.runs import Machine, Run, Runs
     from burst.cost.decide import Limits
@@ -86,15 +87,15 @@ def this_machine() -> LocalMachine:
     return this_machine(pools())
 
 
-def provisioner(run: Run) -> Provisioner:
-    """Return what gets the run's nodes."""
+def provisioner(run: Run, history: History | None = None) -> Provisioner:
+    """Return what gets the run's nodes; who has read the run's journal already hands it on."""
     if run.record.pool == "local":
         return local_pool()
     from burst.controller.book import read_history
     from burst.provision.pools import Pools, kind_of
     from burst.storage.journal import Journal
 
-    history = read_history(Journal(run.store))
+    history = history or read_history(Journal(run.store))
     choices = {intent.node_id: intent.choice for intent in history.intents}
     choices |= {span.node_id: span.choice for span in history.spans if span.ended is None}
     return Pools(
@@ -144,17 +145,24 @@ def cloud_of(run: Run) -> Cloud | None:
     regions: dict[str, set[str]] = {}
     for choice in run.record.choices:
         regions.setdefault(choice.place.pool, set()).add(choice.place.region)
-    clouds: list[Cloud] = []
-    if "aws" in regions:
-        from burst.provision.ec2 import Ec2
-
-        clouds.append(Ec2(regions["aws"]))
-    if "alibaba" in regions:
-        from burst.provision.alibaba.client import connect
-        from burst.provision.alibaba.cloud import Alibaba
-
-        clouds.append(Alibaba(regions["alibaba"], lambda region: connect(region, clock())))
+    clouds = [ask(regions[name]) for name, ask in ASKED.items() if name in regions]
     return Clouds(clouds) if clouds else None
+
+
+def _aws(regions: set[str]) -> Cloud:
+    from burst.provision.ec2 import Ec2
+
+    return Ec2(regions)
+
+
+def _alibaba(regions: set[str]) -> Cloud:
+    from burst.provision.alibaba.client import connect
+    from burst.provision.alibaba.cloud import Alibaba
+
+    return Alibaba(regions, lambda region: connect(region, clock()))
+
+
+ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {"aws": _aws, "alibaba": _alibaba}
 
 
 def clusters_of(kind: str) -> Clusters:
@@ -342,9 +350,10 @@ def controller(
         wait_s=wait_s,
     )
     journal = Journal(run.store)
+    history = read_history(journal)
     tools = Tools(
         store=run.store,
-        provisioner=provisioner(run),
+        provisioner=provisioner(run, history),
         clock=clock(),
         book=Book(journal),
         lease=lease,
@@ -353,7 +362,7 @@ def controller(
         driver_argv=DRIVER,
         tick_s=0.25 if run.store.uri.startswith("file:") else 2.0,  # each look costs requests
     )
-    return Controller(run.record, limits(run), read_history(journal), tools)
+    return Controller(run.record, limits(run), history, tools)
 
 
 def this_owner() -> Owner:
@@ -433,7 +442,7 @@ def orphans() -> tuple[tuple[Run, str], ...]:
             there = cloud.machines(run.record.run_id).values()
             found += [(run, str(one)) for one in there if one.costs]
         open_pools = {node.place.pool for node in status.nodes if not node.ended}
-        for kind in {kind_of(pool) for pool in open_pools - {"aws", "alibaba"}}:
+        for kind in {kind_of(pool) for pool in open_pools - ASKED.keys()}:
             prefix = cluster_name(run.record.run_id, "")
             names = clusters_of(kind).states(prefix, refresh=True)
             found += [(run, f"{name} on {kind}") for name in names]
@@ -524,6 +533,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
 
     here: tuple[Offer, ...] = (local_offer(),)
     named = {c.infra.cloud for c in task.candidates}
+    own = named <= {None, "local", "ssh"}
     if named <= {None, "local"} and (None not in named or candidates(task, here)):
         return here
     hosts = ssh_hosts()
@@ -532,7 +542,6 @@ def offers(task: Task) -> tuple[Offer, ...]:
         from burst.provision import hosts as plain
 
         here = (*here, *plain.offers(hosts, home(), clock().now()))
-        own = named <= {None, "local", "ssh"}
         stays = "ssh" in named or task.burst.pools.overflow_after_s is None
         if own and stays and candidates(task, here):
             return here
@@ -545,7 +554,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
         _refresh_alibaba(task)
         return (*here, *skypilot.offers(task))
     except SetupError as error:
-        if not named <= {None, "local", "ssh"}:
+        if not own:
             raise
         log.warning("no machine can be rented: %s (%s)", error.message, error.hint)
         return here
