@@ -18,7 +18,6 @@ or driver is lost, the nodes that are left form the next one; they are not set u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, assert_never
@@ -535,17 +534,13 @@ def _moves(
     rank = {choice.place: n for n, choice in enumerate(limits.choices)}
     there = [n for n in state.nodes if n.state == "up" and n.taken_s is None and n.place in rank]
     there.sort(key=lambda node: -rank[node.place])
-    vacant = sorted((limits.choices[rank[p]] for p in places if p in rank), key=_rank(rank))
+    vacant = (limits.choices[n] for n in sorted(rank[p] for p in places if p in rank))
     return tuple(
         (node, choice)
         for node, choice in zip(there, vacant, strict=False)
         if rank[choice.place] < rank[node.place]
         and choice.usd_per_hour < limits.choices[rank[node.place]].usd_per_hour
     )
-
-
-def _rank(rank: Mapping[Place, int]) -> Callable[[Choice], int]:
-    return lambda choice: rank[choice.place]
 
 
 def _move_on(step: _Step, at_s: float) -> _Step:
