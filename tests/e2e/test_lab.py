@@ -76,6 +76,12 @@ class Person:
         self.runs.append(self.lab.start(words, self.log, BURST_HOME=self.home))
         return self.runs[-1]
 
+    def train(self, step: int) -> subprocess.Popen[bytes]:
+        """Start the toy and wait until it has come to a step."""
+        run = self.start("run", str(TOY / "task.yaml"), "--yes")
+        self.until(lambda: int(self.status()["step"]) >= step)
+        return run
+
     def status(self) -> dict[str, Any]:
         """Return the state of this person's run."""
         name = re.search(r"^(rented-\w{6})  everything of", self.said(), re.MULTILINE)
@@ -119,6 +125,11 @@ class Person:
         assert self.nodes() == {}
         (cost,) = json.loads(self.burst("cost", newest, "--json"))
         check_ledger(self, cost)
+
+    def check_kept(self, before: dict[str, dict[str, Any]]) -> None:
+        """The run had the same machines to its end, and no others."""
+        ended = self.nodes("terminated", self.status()["run"])
+        assert {n: i["id"] for n, i in ended.items()} == {n: i["id"] for n, i in before.items()}
 
     def lose(self, *, head: bool) -> str:
         """Have the cloud take the head, or the other node; return its zone."""
@@ -193,8 +204,7 @@ def test_a_region_without_capacity_is_left_for_another(person: Person) -> None:
 def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(
     person: Person, undisturbed: str
 ) -> None:
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 16)
+    run = person.train(16)
     person.lose(head=True)
     assert run.wait(500) == 0, person.log.read_text()
     person.check_end(undisturbed)
@@ -204,8 +214,7 @@ def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(
 def test_a_notice_has_a_successor_asked_for_before_the_machine_goes(
     person: Person, undisturbed: str
 ) -> None:
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 9)
+    run = person.train(9)
     before = person.nodes()
     victim = max(before)
     person.lab.notice(before[victim]["id"], 120)
@@ -220,8 +229,7 @@ def test_another_home_adopts_a_run_whose_controller_was_killed(
     person: Person, undisturbed: str, tmp_path: Path
 ) -> None:
     """Law 8: the nodes train on meanwhile, and none is rented twice."""
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 9)
+    run = person.train(9)
     before = person.nodes()
     uri = person.status()["uri"]
     person.kill(run)
@@ -229,8 +237,7 @@ def test_another_home_adopts_a_run_whose_controller_was_killed(
     other = person.start("adopt", uri, "--yes")
     assert other.wait(400) == 0, person.log.read_text()
     person.check_end(undisturbed)
-    ended = person.nodes("terminated", person.status()["run"])
-    assert {n: i["id"] for n, i in ended.items()} == {n: i["id"] for n, i in before.items()}
+    person.check_kept(before)
 
 
 @pytest.mark.slow
@@ -238,8 +245,7 @@ def test_two_controllers_race_and_one_wins(
     person: Person, undisturbed: str, tmp_path: Path
 ) -> None:
     """While one lives no other gets the run; one that slept too long has lost it, and obeys."""
-    first = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 5)
+    first = person.train(5)
     uri, before = person.status()["uri"], person.nodes()
     person.move(tmp_path / "another")
     rival = person.start("adopt", uri, "--yes")
@@ -253,8 +259,7 @@ def test_two_controllers_race_and_one_wins(
     person.runs.remove(first)
     assert other.wait(400) == 0, person.log.read_text()
     person.check_end(undisturbed)
-    ended = person.nodes("terminated", person.status()["run"])
-    assert {n: i["id"] for n, i in ended.items()} == {n: i["id"] for n, i in before.items()}
+    person.check_kept(before)
 
 
 @pytest.mark.slow
@@ -286,8 +291,7 @@ def test_machines_end_themselves_when_nobody_takes_over(person: Person) -> None:
     home = Path(person.lab.env["BURST_HOME"])
     home.mkdir(exist_ok=True)
     (home / "pools.yaml").write_text("rented: {dead_man: 40s}\n")
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 3)
+    run = person.train(3)
     person.kill(run)
     killed = time.monotonic()
     person.until(lambda: person.nodes() == {}, 120)
@@ -299,8 +303,7 @@ def test_machines_end_themselves_when_nobody_takes_over(person: Person) -> None:
 @pytest.mark.slow
 def test_skypilots_server_and_database_may_be_lost(person: Person, undisturbed: str) -> None:
     """A healthy run goes on, and its machines are found by their tags at its end."""
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 9)
+    run = person.train(9)
     before = sorted(person.nodes())
     person.lab.run(["sky", "api", "stop"])
     for path in (person.lab.home / ".sky").glob("state.db*"):

@@ -112,6 +112,16 @@ def overflowed(limits: Limits = LIMITS) -> Trace:
     return trace
 
 
+def moving() -> tuple[Trace, Launch]:
+    """The same run, whose rented node's successor was asked for at second 920."""
+    trace = overflowed()
+    trace.owned = 2
+    trace.vacant(1, 800)
+    (asked,) = trace.vacant(1, 920)
+    assert isinstance(asked, Launch)
+    return trace, asked
+
+
 def test_own_machines_are_taken_while_there_are_any() -> None:
     trace = Trace()
     trace.play(Started(at_s=0))
@@ -224,11 +234,7 @@ def test_a_head_that_was_announced_to_go_and_stays_is_given_back_after_a_save() 
 
 
 def test_a_node_whose_successor_was_lost_after_the_save_was_ordered_stays() -> None:
-    trace = overflowed()
-    trace.owned = 2
-    trace.vacant(1, 800)
-    (asked,) = trace.vacant(1, 920)
-    assert isinstance(asked, Launch)
+    trace, asked = moving()
     trace.play(AgentUp(node_id=asked.node_id, at_s=930))
     trace.until(931)
     trace.play(NodeLost(node_id=asked.node_id, why="gone", at_s=932), Saved(step=6, at_s=932))
@@ -236,11 +242,7 @@ def test_a_node_whose_successor_was_lost_after_the_save_was_ordered_stays() -> N
 
 
 def test_a_save_that_does_not_come_does_not_hold_a_move_up_for_ever() -> None:
-    trace = overflowed()
-    trace.owned = 2
-    trace.vacant(1, 800)
-    (asked,) = trace.vacant(1, 920)
-    assert isinstance(asked, Launch)
+    trace, asked = moving()
     trace.play(AgentUp(node_id=asked.node_id, at_s=930))
     trace.until(980)
     assert len(trace.state.nodes) == 3
@@ -271,20 +273,14 @@ def test_a_move_that_does_not_pay_is_not_made() -> None:
 
 
 def test_a_notice_to_a_node_that_moves_asks_for_no_second_successor() -> None:
-    trace = overflowed()
-    trace.owned = 2
-    trace.vacant(1, 800)
-    trace.vacant(1, 920)
+    trace, _ = moving()
     rented = next(n for n in trace.state.nodes if n.place == SPOT.place)
     told = trace.play(NoticeGiven(node_id=rented.node_id, deadline_s=120.0, at_s=925))
     assert [type(action) for action in told] == [Save]
 
 
 def test_what_moves_is_lost_and_its_successor_takes_its_place() -> None:
-    trace = overflowed()
-    trace.owned = 2
-    trace.vacant(1, 800)
-    trace.vacant(1, 920)
+    trace, _ = moving()
     rented = next(n for n in trace.state.nodes if n.place == SPOT.place)
     lost = trace.play(NodeLost(node_id=rented.node_id, why="gone", at_s=925))
     assert lost == (End(node_id=rented.node_id),)
@@ -292,10 +288,7 @@ def test_what_moves_is_lost_and_its_successor_takes_its_place() -> None:
 
 
 def test_a_stop_ends_a_move_with_everything_else() -> None:
-    trace = overflowed()
-    trace.owned = 2
-    trace.vacant(1, 800)
-    trace.vacant(1, 920)
+    trace, _ = moving()
     trace.play(StopAsked(who="you", now=False, at_s=925))
     trace.play(Saved(step=7, at_s=926))
     assert len(trace.state.nodes) == 3, "the head is needed until training has stopped"
