@@ -52,7 +52,7 @@ def bill_rows(
 
 def notes(bill: Bill, found: tuple[Row, ...], until: datetime) -> tuple[str, ...]:
     """Say what a reader of the numbers must know."""
-    said = [_failed(failed) for failed in bill.failed]
+    said = _failed(bill.failed)
     if running := sum(leg.ended_at is None for leg in bill.legs):
         said.append(f"nodes still running and costing: {running}")
     said += [note for disk in bill.disks if (note := kept_note(disk, bill.legs, until))]
@@ -68,12 +68,17 @@ def notes(bill: Bill, found: tuple[Row, ...], until: datetime) -> tuple[str, ...
     return tuple(said)
 
 
-def _failed(failed: FailedLaunch) -> str:
-    minutes = failed.waited.total_seconds() / 60
-    return (
-        f"{failed.count} x {failed.machine_type} in {failed.zone or failed.region} never "
-        f"became machines: {minutes:.1f} min waited, no cost ({failed.reason})"
-    )
+def _failed(launches: Iterable[FailedLaunch]) -> list[str]:
+    """Return a line for each kind of machine and reason, however often it was asked for."""
+    alike: dict[tuple[str, str, str], list[FailedLaunch]] = {}
+    for one in launches:
+        where = one.zone or one.region or one.pool
+        alike.setdefault((one.machine_type, where, one.reason), []).append(one)
+    return [
+        f"{sum(one.count for one in its)} x {machine_type} in {where} never became machines: "
+        f"{sum(one.waited.total_seconds() for one in its) / 60:.1f} min waited, no cost ({reason})"
+        for (machine_type, where, reason), its in alike.items()
+    ]
 
 
 def native_sums(found: Iterable[Row]) -> dict[str, Decimal]:

@@ -101,6 +101,26 @@ def test_launches_that_never_became_machines_cost_nothing_and_are_listed() -> No
     assert_whole(cost)
 
 
+def test_launches_that_failed_alike_are_one_note() -> None:
+    """A pool of one's own that is full is asked again and again."""
+    asked = [
+        FailedLaunch(
+            pool="ssh/lab",
+            region="",
+            zone="",
+            machine_type="8-cpu",
+            count=1,
+            started_at=at(minute),
+            ended_at=at(minute) + timedelta(seconds=30),
+            reason="capacity",
+        )
+        for minute in range(3)
+    ]
+    assert report(Bill(failed=tuple(asked))).notes == (
+        "3 x 8-cpu in ssh/lab never became machines: 1.5 min waited, no cost (capacity)",
+    )
+
+
 def test_machines_torn_down_before_training_and_found_later_do_cost() -> None:
     """C88, second and third: 3 nodes for 90 s; one found by its tag after 600 s."""
     torn_down = [
