@@ -40,6 +40,9 @@ LEASE_TTL_S = 15.0
 LEAST_DEAD_MAN_S = 2 * LEASE_TTL_S
 RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
+# boto3 asks a node's metadata service for its role's keys once, for a second; on a node whose
+# workers start all at once that fails: https://docs.aws.amazon.com/boto3 "Configuration".
+PATIENCE = {"AWS_METADATA_SERVICE_TIMEOUT": "5", "AWS_METADATA_SERVICE_NUM_ATTEMPTS": "5"}
 
 
 def clock() -> Clock:
@@ -228,11 +231,8 @@ def store_env() -> Mapping[str, str]:
     Keys are not among it: nodes have them from their own role.
     """
     names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in names or name.startswith("BURST_S3_")
-    }
+    told = {n: v for n, v in os.environ.items() if n in names or n.startswith("BURST_S3_")}
+    return {**PATIENCE, **told}
 
 
 def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:

@@ -1,4 +1,4 @@
-"""What pools.yaml says of rented machines."""
+"""What pools.yaml says of rented machines, and what these are told."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def test_a_machine_that_would_end_at_once_is_refused(pools: Path, text: str) -> 
     pools.write_text(f"rented: {{dead_man: {text}}}\n")
     with pytest.raises(UsageError, match="dead_man"):
         wiring.dead_man_s()
+
+
+def test_a_node_asks_patiently_for_its_roles_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers all ask at once, and one that gets none fails."""
+    for name, value in wiring.store_env().items():
+        monkeypatch.setenv(name, value)
+    boto = pytest.importorskip("botocore.session").Session()
+    assert boto.get_config_variable("metadata_service_num_attempts") == 5
+    assert boto.get_config_variable("metadata_service_timeout") == 5
