@@ -401,6 +401,48 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
     assert len({row["node_id"] for row in cost["rows"]}) == 3
 
 
+@pytest.mark.slow
+def test_a_run_overflows_from_own_hosts_to_the_cloud_and_comes_back(
+    person: Person, undisturbed: str, own_hosts: list[str], tmp_path: Path
+) -> None:
+    """Colleagues have all hosts but one; once they leave, what was rented is given back."""
+    pools = Path(person.home) / "pools.yaml"
+    known = json.loads(pools.read_text())
+    known["ssh"]["lab"]["usd_per_hour"] = 0  # what was bought is paid for
+    pools.write_text(json.dumps(known))
+    text = (TOY / "task.yaml").read_text().replace("workdir: .", f"workdir: {TOY}")
+    text = text.replace("{infra: aws, cpus: 2}", "{cpus: 2, any_of: [infra: ssh/lab, infra: aws]}")
+    (tmp_path / "task.yaml").write_text(
+        f"{text}  pools: {{overflow_after: 15s, return_after: 20s}}\n"
+    )
+    for host in own_hosts[1:]:
+        on_host(person, host, 'mkdir -p ~/.burst; ln -s colleague ~/.burst/claim-"$(uname -n)"')
+    run = person.start("run", str(tmp_path / "task.yaml"), "--yes", "--env", "PAUSE_S=2.5")
+    person.until(lambda: person.status()["step"] >= 4 and len(person.nodes()) == 1)
+    (rented,) = person.nodes()
+    for host in own_hosts[1:]:
+        on_host(person, host, 'rm ~/.burst/claim-"$(uname -n)"')
+    person.until(lambda: person.nodes() == {})
+    assert run.wait(600) == 0, person.log.read_text()
+    newest = person.status()["run"]
+    assert weights(person.burst("logs", newest)) == undisturbed
+    assert list(person.nodes("terminated", newest)) == [rented]
+    (cost,) = json.loads(person.burst("cost", newest, "--json"))
+    places = {row["node_id"]: row["pool"] for row in cost["rows"]}
+    assert sorted(places.values()) == ["aws", "ssh/lab", "ssh/lab"], places
+    assert places[max(places)] == "ssh/lab"
+    left = [on_host(person, host, "ls ~/.burst | grep ^claim-; true") for host in own_hosts]
+    assert left == ["", "", ""]
+
+
+def on_host(person: Person, address: str, command: str) -> str:
+    """Run a command on one of the person's own hosts."""
+    key = str(person.lab.home / "own.pem")
+    options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    argv = ["ssh", "-q", "-i", key, *options, f"ubuntu@{address}", command]
+    return person.lab.run(argv).stdout
+
+
 def with_mounts(folder: Path) -> Path:
     """Return the toy's task, with a file for the home and a folder outside it on each node."""
     (folder / "given").mkdir()
