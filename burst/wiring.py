@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Clusters, RentedProvisioner
+    from burst.provision.slurm_site import Cluster
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
@@ -113,6 +114,7 @@ def rented_pool(run: Run) -> RentedProvisioner:
         lease_ttl_s=dead_man_s(),
         env=store_env(),
         end_command=end_command,
+        held=kind(run.record.pool) == "slurm",
     )
     clusters = clusters_of(run.record.pool)
     return RentedProvisioner(clusters, Ec2(regions) if regions else None, settings, clock())
@@ -124,15 +126,19 @@ def clusters_of(pool: str) -> Clusters:
         from burst.provision.hosts import Hosts
 
         return Hosts(ssh_hosts(), home())
+    if kind(pool) == "slurm":
+        from burst.provision.slurm import Slurm
+
+        return Slurm(slurm_clusters(), home(), clock())
     from burst.provision import skypilot
 
     return skypilot
 
 
 def kind(pool: str) -> str:
-    """Return the kind of a pool; a run stays on one: local, ssh, or cloud (SkyPilot's)."""
+    """Return the kind of a pool; a run stays on one: local, ssh, slurm, or cloud (SkyPilot's)."""
     first = pool.partition("/")[0]
-    return first if first in {"local", "ssh"} else "cloud"
+    return first if first in {"local", "ssh", "slurm"} else "cloud"
 
 
 def ssh_hosts() -> tuple[Host, ...]:
@@ -140,6 +146,13 @@ def ssh_hosts() -> tuple[Host, ...]:
     from burst.provision.hosts import read_hosts
 
     return read_hosts(pools(), getpass.getuser())
+
+
+def slurm_clusters() -> tuple[Cluster, ...]:
+    """Return the Slurm clusters that can be logged in to, as SkyPilot's ~/.slurm/config has it."""
+    from burst.provision.slurm_site import read_clusters
+
+    return read_clusters(pools(), Path("~/.slurm/config").expanduser())
 
 
 def dead_man_s() -> float:
@@ -184,15 +197,34 @@ def ssh_states() -> tuple[tuple[str, bool, str], ...]:
     return tuple(told)
 
 
+def slurm_states() -> tuple[tuple[str, bool, str], ...]:
+    """Return each Slurm cluster with whether it answers, and what it has or why it does not."""
+    from burst.errors import BurstError
+    from burst.provision.slurm import look
+
+    told = []
+    for cluster in slurm_clusters():
+        try:
+            site = look(cluster, home())
+        except (BurstError, ValueError) as error:
+            told.append((cluster.pool, False, str(error)))
+        else:
+            told += site.findings(cluster.pool, clock().now().timestamp())
+    return tuple(told)
+
+
 def end_command(request: NodeRequest) -> str:
     """Return the shell command by which a rented machine ends itself."""
     from burst.provision.hosts import release_command
     from burst.provision.rented import cluster_name
+    from burst.provision.slurm import RELEASE
 
     off = "sudo -n shutdown -h now"
     place = request.choice.place
     if kind(place.pool) == "ssh":
         return release_command(cluster_name(request.run_id, request.node_id))
+    if kind(place.pool) == "slurm":
+        return RELEASE
     if place.pool != "aws":
         return off
     names = f"{request.run_id} {request.node_id} {place.region}"
@@ -215,6 +247,7 @@ def machine(task: Task, plan: Plan) -> Machine:
         gpus=best.accelerators.count if best.accelerators else 0,
         choices=tuple(choice_of(candidate) for candidate in alike),
         shared=shared,
+        same_files=kind(best.pool) == "slurm",  # as a rule; each node is asked before it starts
         wish={} if shared else _wish(task),
     )
 
@@ -445,9 +478,9 @@ def disk_free(path: Path) -> int:
 def offers(task: Task) -> tuple[Offer, ...]:
     """Return what every pool can give.
 
-    SSH hosts are asked when the task names them or this machine does not fit; the clouds when the
-    task names one, or none of one's own machines fits: asking starts SkyPilot's server, and takes
-    seconds.
+    SSH hosts and Slurm clusters are asked when the task names them or this machine does not fit;
+    the clouds when the task names one, or none of one's own machines fits: asking starts SkyPilot's
+    server, and takes seconds.
     """
     from burst.cost.offers import candidates
 
@@ -460,11 +493,32 @@ def offers(task: Task) -> tuple[Offer, ...]:
         from burst.provision import hosts as plain
 
         here = (*here, *plain.offers(hosts, home(), clock().now()))
-        if named <= {None, "local", "ssh"} and candidates(task, here):
-            return here
+    if named & {None, "slurm"}:
+        here = (*here, *_slurm_offers(task, only=named == {"slurm"}))
+    if named <= {"local", "slurm"} or (
+        named <= {None, "local", "slurm", "ssh"} and candidates(task, here)
+    ):
+        return here
     from burst.provision import skypilot
 
     return (*here, *skypilot.offers(task))
+
+
+def _slurm_offers(task: Task, *, only: bool) -> tuple[Offer, ...]:
+    """Return what Slurm clusters can give; SetupError if the task wants them and there is none."""
+    from burst.errors import SetupError
+
+    clusters = slurm_clusters()
+    if not clusters:
+        if only:
+            raise SetupError(
+                "no Slurm cluster is known here: ~/.slurm/config has no Host",
+                hint="give its login node a Host entry there; see docs/slurm.md",
+            )
+        return ()
+    from burst.provision import slurm
+
+    return slurm.offers(task, clusters, home(), clock().now())
 
 
 def local_offer() -> Offer:

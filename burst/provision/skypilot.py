@@ -32,6 +32,7 @@ BILLING: Mapping[str, BillingRule] = {
     "runpod": PER_SECOND_60,
     "ibm": PER_HOUR,
 }
+OURS = frozenset({"local", "slurm"})  # pools that are not rented through SkyPilot
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 ClusterState = Literal["starting", "up", "broken"]
@@ -46,7 +47,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
     _sky()
     with _errors():
         named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
-        enabled = _enabled(named - {"local"})
+        enabled = [cloud for cloud in _enabled(named - OURS) if cloud not in OURS]
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
         raise SetupError(
