@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from burst.cost.events import Refused
-from burst.cost.placement import Choice
+from burst.cost.placement import Choice, Place
 
 
 class Clock(Protocol):
-    """Time, as an argument. `now` may jump; only differences of `monotonic` measure."""
+    """Time, as an argument. `now` may jump; only differences of the others measure."""
 
     def now(self) -> datetime:
         """Return the wall time, aware, in UTC."""
@@ -20,6 +20,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Return seconds that never go back and stand still while the machine sleeps."""
+        ...
+
+    def elapsed(self) -> float:
+        """Return seconds that never go back and go on while the machine sleeps."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -69,6 +73,13 @@ class Provisioner(Protocol):
 
         What is known may be some time old, except of the nodes that are `doubted`.
         TransientError when the pool does not answer, which says nothing about its machines.
+        """
+        ...
+
+    def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
+        """Return which places could give nodes at once, as last seen, one entry for each node.
+
+        Pools that cannot tell are left out, as are those that do not answer.
         """
         ...
 

@@ -115,6 +115,8 @@ class RunRecord:
     head_apart: bool = False  # Ray's head is a process of its own beside the nodes
     wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
     archive: str | None = None  # key of the packed workdir; None: nodes see it where it lies
+    mounts: Mapping[str, str] = field(default_factory=dict)  # key of a tar -> folder on a node
+    return_after_s: float | None = None
     env_names: tuple[str, ...] = ()
     secret_names: tuple[str, ...] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import os
 import shutil
 import signal
@@ -11,17 +12,17 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from burst.clock import SystemClock
 from burst.ports import Clock
 from burst.records import encode, notice_key
 
 if TYPE_CHECKING:
+    from burst.controller.book import History
     from burst.controller.loop import Controller, Watcher
     from burst.controller.runs import Machine, Run, Runs
     from burst.cost.decide import Limits
@@ -29,27 +30,17 @@ if TYPE_CHECKING:
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
-    from burst.provision.rented import Clusters, RentedProvisioner
+    from burst.provision.rented import Cloud, Clusters, RentedProvisioner
     from burst.provision.slurm_site import Cluster
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
 
+log = logging.getLogger(__name__)
 LEASE_TTL_S = 15.0
+LEAST_DEAD_MAN_S = 2 * LEASE_TTL_S
+RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
-
-
-class SystemClock:
-    """See burst.ports.Clock."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: TID251 - the one real clock
 
 
 def clock() -> Clock:
@@ -97,48 +88,119 @@ def this_machine() -> LocalMachine:
     return this_machine(pools())
 
 
-def provisioner(run: Run) -> Provisioner:
-    """Return what gets the run's nodes."""
-    return local_pool() if run.record.pool == "local" else rented_pool(run)
+def provisioner(run: Run, history: History | None = None) -> Provisioner:
+    """Return what gets the run's nodes; who has read the run's journal already hands it on."""
+    if run.record.pool == "local":
+        return local_pool()
+    from burst.controller.book import read_history
+    from burst.provision.pools import Pools, kind_of
+    from burst.storage.journal import Journal
+
+    history = history or read_history(Journal(run.store))
+    choices = {intent.node_id: intent.choice for intent in history.intents}
+    choices |= {span.node_id: span.choice for span in history.spans if span.ended is None}
+    return Pools(
+        pools={kind: machines(run, kind) for kind in sorted(kinds(run))},
+        kinds={node_id: kind_of(choice.place.pool) for node_id, choice in choices.items()},
+    )
 
 
-def rented_pool(run: Run) -> RentedProvisioner:
-    """Return the pool of rented machines, for one run."""
-    from burst.provision.ec2 import Ec2
+def kinds(run: Run) -> frozenset[str]:
+    """Return the kinds of pools that a run's nodes may be in."""
+    from burst.provision.pools import kind_of
+
+    return frozenset(kind_of(choice.place.pool) for choice in run.record.choices)
+
+
+def machine_of(run: Run, node_id: str) -> RentedProvisioner:
+    """Return the machines that a node is one of; UsageError for a node of this machine."""
+    from burst.controller.status import status_of
+    from burst.errors import UsageError
+    from burst.provision.pools import kind_of
+
+    if run.record.pool == "local":
+        raise UsageError(f"{run.record.run_id} runs on this machine; its nodes are processes here")
+    nodes = status_of(run, clock(), owner_alive).nodes
+    return machines(run, kind_of(next(n.place.pool for n in nodes if n.node_id == node_id)))
+
+
+def machines(run: Run, kind: str) -> RentedProvisioner:
+    """Return a run's machines of one kind: rented, or somebody's own that SSH reaches."""
     from burst.provision.rented import RentedProvisioner, Settings
 
-    regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
     settings = Settings(
         home=home(),
         wanted=run.record.wish,
         lease_ttl_s=dead_man_s(),
         env=store_env(),
         end_command=end_command,
-        held=kind(run.record.pool) == "slurm",
+        held=kind == "slurm",
     )
-    clusters = clusters_of(run.record.pool)
-    return RentedProvisioner(clusters, Ec2(regions) if regions else None, settings, clock())
+    cloud = cloud_of(run) if kind == "cloud" else None
+    return RentedProvisioner(clusters_of(kind), cloud, settings, clock())
 
 
-def clusters_of(pool: str) -> Clusters:
-    """Return what makes and ends the machines of a pool."""
-    if kind(pool) == "ssh":
+def cloud_of(run: Run) -> Cloud | None:
+    """Return what the clouds of a run's places say of its machines; None: none can be asked."""
+    from burst.provision.rented import Clouds
+
+    regions: dict[str, set[str]] = {}
+    for choice in run.record.choices:
+        regions.setdefault(choice.place.pool, set()).add(choice.place.region)
+    clouds = [ask(regions[name]) for name, ask in ASKED.items() if name in regions]
+    return Clouds(clouds) if clouds else None
+
+
+def _aws(regions: set[str]) -> Cloud:
+    from burst.provision.ec2 import Ec2
+
+    return Ec2(regions)
+
+
+def _alibaba(regions: set[str]) -> Cloud:
+    from burst.provision.alibaba.client import connect
+    from burst.provision.alibaba.cloud import Alibaba
+
+    return Alibaba(regions, lambda region: connect(region, clock()))
+
+
+ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {"aws": _aws, "alibaba": _alibaba}
+
+
+def clusters_of(kind: str) -> Clusters:
+    """Return what makes and ends machines of a kind."""
+    if kind == "ssh":
         from burst.provision.hosts import Hosts
 
         return Hosts(ssh_hosts(), home())
-    if kind(pool) == "slurm":
+    if kind == "slurm":
         from burst.provision.slurm import Slurm
 
         return Slurm(slurm_clusters(), home(), clock())
     from burst.provision import skypilot
 
+    skypilot.prepare(home())
     return skypilot
 
 
-def kind(pool: str) -> str:
-    """Return the kind of a pool; a run stays on one: local, ssh, slurm, or cloud (SkyPilot's)."""
-    first = pool.partition("/")[0]
-    return first if first in {"local", "ssh", "slurm"} else "cloud"
+def _refresh_alibaba(task: Task) -> None:
+    """Have the prices be of now where the task may run at Alibaba Cloud and somebody can pay."""
+    from burst.errors import SetupError
+    from burst.provision import skypilot
+    from burst.provision.alibaba import credentials
+    from burst.provision.alibaba.settings import read_settings
+
+    named = {c.infra.cloud for c in task.candidates}
+    said = pools().get("alibaba") or {}
+    if "alibaba" not in named and not (None in named and said):
+        return
+    found = credentials.find(os.environ, Path.home())
+    if found is None:
+        raise SetupError("no credentials for Alibaba Cloud", hint=credentials.HINT)
+    regions = sorted({str(c.infra.region) for c in task.candidates if c.infra.cloud == "alibaba"
+                      and c.infra.region})  # fmt: skip
+    usual = {"regions": regions} if regions and "regions" not in said else {}
+    skypilot.refresh_alibaba(read_settings({**usual, **said}, found.region), clock())
 
 
 def ssh_hosts() -> tuple[Host, ...]:
@@ -149,10 +211,15 @@ def ssh_hosts() -> tuple[Host, ...]:
 
 
 def slurm_clusters() -> tuple[Cluster, ...]:
-    """Return the Slurm clusters that can be logged in to, as SkyPilot's ~/.slurm/config has it."""
+    """Return the Slurm clusters that can be logged in to."""
     from burst.provision.slurm_site import read_clusters
 
-    return read_clusters(pools(), Path("~/.slurm/config").expanduser())
+    return read_clusters(pools(), slurm_config())
+
+
+def slurm_config() -> Path:
+    """Return where the login nodes of Slurm clusters are named, for SkyPilot too."""
+    return Path("~/.slurm/config").expanduser()
 
 
 def dead_man_s() -> float:
@@ -162,9 +229,15 @@ def dead_man_s() -> float:
 
     text = str((pools().get("rented") or {}).get("dead_man", "10m"))
     try:
-        return duration_s(text, default="s")
+        found = duration_s(text, default="s")
     except ValueError as error:
         raise UsageError(f"pools.yaml: rented.dead_man: {text}: {error}") from None
+    if found < LEAST_DEAD_MAN_S:
+        raise UsageError(
+            f"pools.yaml: rented.dead_man: {text}: machines would end under a controller that "
+            f"lives; write at least {LEAST_DEAD_MAN_S:.0f}s"
+        )
+    return found
 
 
 def store_env() -> Mapping[str, str]:
@@ -180,8 +253,8 @@ def store_env() -> Mapping[str, str]:
     }
 
 
-def ssh_states() -> tuple[tuple[str, bool, str], ...]:
-    """Return each SSH host with whether it answers, and what it says or why it does not."""
+def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:
+    """Return each SSH host, whether it answers, what it says, and the command of a login to it."""
     from burst.provision.hosts import Hosts
 
     hosts = ssh_hosts()
@@ -193,7 +266,9 @@ def ssh_states() -> tuple[tuple[str, bool, str], ...]:
         if one is not None:
             who = f"{one.claim} has it" if one.claim else "free"
             words = f"{one.shape}, {one.memory_gb:g} GB, ${host.usd_per_hour} per hour, {who}"
-        told.append((f"{host.pool} {host.address}", one is not None, words))
+        key = f" -i {host.key}" if host.key else ""
+        login = f"ssh -p {host.port}{key} {host.user}@{host.address}"
+        told.append((f"{host.pool} {host.address}", one is not None, words, login))
     return tuple(told)
 
 
@@ -216,14 +291,16 @@ def slurm_states() -> tuple[tuple[str, bool, str], ...]:
 def end_command(request: NodeRequest) -> str:
     """Return the shell command by which a rented machine ends itself."""
     from burst.provision.hosts import release_command
+    from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
     from burst.provision.slurm import RELEASE
 
     off = "sudo -n shutdown -h now"
     place = request.choice.place
-    if kind(place.pool) == "ssh":
+    kind = kind_of(place.pool)
+    if kind == "ssh":
         return release_command(cluster_name(request.run_id, request.node_id))
-    if kind(place.pool) == "slurm":
+    if kind == "slurm":
         return RELEASE
     if place.pool != "aws":
         return off
@@ -234,28 +311,39 @@ def end_command(request: NodeRequest) -> str:
 def machine(task: Task, plan: Plan) -> Machine:
     """Return what the nodes of a plan's best candidate are, and where else they may be.
 
-    A run stays on one kind of pool: this machine, SSH hosts, or rented ones.
+    A run on this machine stays on it; all others may go from one's own machines to rented ones.
     """
     from burst.controller.runs import Machine
-    from burst.cost.offers import choice_of
+    from burst.cost.offers import choices_of
+    from burst.provision.pools import kind_of
 
     best = plan.candidates[0].offer
     shared = best.pool == "local"
-    alike = [c for c in plan.candidates if kind(c.offer.pool) == kind(best.pool)]
+    alike = [c for c in plan.candidates if (c.offer.pool == "local") == shared]
     return Machine(
         cpus=int(best.cpus),
         gpus=best.accelerators.count if best.accelerators else 0,
-        choices=tuple(choice_of(candidate) for candidate in alike),
+        choices=choices_of(task, alike),
         shared=shared,
-        same_files=kind(best.pool) == "slurm",  # as a rule; each node is asked before it starts
+        own=any(candidate.offer.owned for candidate in alike),
+        same_files=all(kind_of(candidate.offer.pool) == "slurm" for candidate in alike),
         wish={} if shared else _wish(task),
     )
 
 
 def _wish(task: Task) -> Mapping[str, Any]:
     """Return what the task says of its machines besides their kind and place."""
+    from burst.controller.runs import packed_mounts
+    from burst.task_specs.skypilot import mount_keys
+
     first = task.candidates[0]
-    wish = {"disk_size": first.disk_size_gb, "image_id": first.image_id}
+    packed = packed_mounts(task)
+    mounts = mount_keys(mount for mount in task.mounts if mount not in packed)
+    wish = {
+        "disk_size": first.disk_size_gb,
+        "image_id": first.image_id,
+        "file_mounts": mounts or None,
+    }
     return {name: value for name, value in wish.items() if value is not None}
 
 
@@ -273,6 +361,7 @@ def limits(run: Run) -> Limits:
         max_failures=record.max_failures,
         budget_usd=None if record.budget_usd is None else Decimal(record.budget_usd),
         deadline_s=record.deadline_s,
+        return_after_s=RETURN_AFTER_S if record.return_after_s is None else record.return_after_s,
         reserve_usd=per_hour * 60 / 3600,  # a minute for the last save and the release
     )
 
@@ -301,9 +390,10 @@ def controller(
         wait_s=wait_s,
     )
     journal = Journal(run.store)
+    history = read_history(journal)
     tools = Tools(
         store=run.store,
-        provisioner=provisioner(run),
+        provisioner=provisioner(run, history),
         clock=clock(),
         book=Book(journal),
         lease=lease,
@@ -312,7 +402,7 @@ def controller(
         driver_argv=DRIVER,
         tick_s=0.25 if run.store.uri.startswith("file:") else 2.0,  # each look costs requests
     )
-    return Controller(run.record, limits(run), read_history(journal), tools)
+    return Controller(run.record, limits(run), history, tools)
 
 
 def this_owner() -> Owner:
@@ -357,9 +447,9 @@ def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
 
     rented = run.record.pool != "local" and kind != "controller"
     if rented and kind == "node":
-        rented_pool(run).kill_node(run.record.run_id, victim["node_id"])
+        machine_of(run, victim["node_id"]).kill_node(run.record.run_id, victim["node_id"])
     elif rented:
-        ssh = rented_pool(run).ssh(run.record.run_id, victim["node_id"])
+        ssh = machine_of(run, victim["node_id"]).ssh(run.record.run_id, victim["node_id"])
         ssh.run(f"kill -9 {int(victim['pid'])}")
     elif kind == "node":
         local_pool().kill_node(run.record.run_id, victim["node_id"])
@@ -368,12 +458,8 @@ def kill(run: Run, kind: str, victim: Mapping[str, Any]) -> None:
 
 
 def ssh_argv(run: Run, node_id: str) -> list[str]:
-    """Return the command line of a shell on a rented node."""
-    from burst.errors import UsageError
-
-    if run.record.pool == "local":
-        raise UsageError(f"{run.record.run_id} runs on this machine; its nodes are processes here")
-    return rented_pool(run).ssh(run.record.run_id, node_id).argv(interactive=True)
+    """Return the command line of a shell on a node that is another machine."""
+    return machine_of(run, node_id).ssh(run.record.run_id, node_id).argv(interactive=True)
 
 
 def orphans() -> tuple[tuple[Run, str], ...]:
@@ -382,7 +468,7 @@ def orphans() -> tuple[tuple[Run, str], ...]:
     Machines of runs that are not known here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
-    from burst.provision import ec2
+    from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
@@ -391,15 +477,15 @@ def orphans() -> tuple[tuple[Run, str], ...]:
         status = status_of(run, clock(), owner_alive)
         if status.live:
             continue
-        regions = {c.place.region for c in run.record.choices if c.place.pool == "aws"}
-        if regions:
-            there = ec2.instances(regions, run.record.run_id)
+        cloud = cloud_of(run)
+        if cloud is not None:
+            there = cloud.machines(run.record.run_id).values()
             found += [(run, str(one)) for one in there if one.costs]
-        elif not all(node.ended for node in status.nodes):
-            names = clusters_of(run.record.pool).states(
-                cluster_name(run.record.run_id, ""), refresh=True
-            )
-            found += [(run, f"{name} on {run.record.pool}") for name in names]
+        open_pools = {node.place.pool for node in status.nodes if not node.ended}
+        for kind in {kind_of(pool) for pool in open_pools - ASKED.keys()}:
+            prefix = cluster_name(run.record.run_id, "")
+            names = clusters_of(kind).states(prefix, refresh=True)
+            found += [(run, f"{name} on {kind}") for name in names]
     return tuple(found)
 
 
@@ -479,46 +565,65 @@ def offers(task: Task) -> tuple[Offer, ...]:
     """Return what every pool can give.
 
     SSH hosts and Slurm clusters are asked when the task names them or this machine does not fit;
-    the clouds when the task names one, or none of one's own machines fits: asking starts SkyPilot's
-    server, and takes seconds.
+    the clouds when the task names one, or leaves the place open and none of one's own machines
+    fits: asking starts SkyPilot's server, and takes seconds. Clouds that the task does not name may
+    be missing.
     """
     from burst.cost.offers import candidates
+    from burst.errors import SetupError
 
     here: tuple[Offer, ...] = (local_offer(),)
     named = {c.infra.cloud for c in task.candidates}
     if named <= {None, "local"} and (None not in named or candidates(task, here)):
         return here
-    hosts = ssh_hosts()
-    if hosts and named & {None, "ssh"}:
-        from burst.provision import hosts as plain
-
-        here = (*here, *plain.offers(hosts, home(), clock().now()))
-    if named & {None, "slurm"}:
-        here = (*here, *_slurm_offers(task, only=named == {"slurm"}))
-    if named <= {"local", "slurm"} or (
-        named <= {None, "local", "slurm", "ssh"} and candidates(task, here)
-    ):
+    for kind, ask in OWN.items():
+        here = (*here, *(ask(task) if named & {None, kind} else ()))
+    own = named <= {None, "local", *OWN}
+    stays = named & OWN.keys() or task.burst.pools.overflow_after_s is None
+    if own and (None not in named or (stays and candidates(task, here))):
         return here
     from burst.provision import skypilot
 
-    return (*here, *skypilot.offers(task))
+    try:
+        skypilot.prepare(home())
+        _refresh_alibaba(task)
+        return (*here, *skypilot.offers(task))
+    except SetupError as error:
+        if not own:
+            raise
+        log.warning("no machine can be rented: %s (%s)", error.message, error.hint)
+        return here
 
 
-def _slurm_offers(task: Task, *, only: bool) -> tuple[Offer, ...]:
-    """Return what Slurm clusters can give; SetupError if the task wants them and there is none."""
-    from burst.errors import SetupError
+def _ssh_offers(task: Task) -> tuple[Offer, ...]:
+    from burst.provision import hosts
 
-    clusters = slurm_clusters()
-    if not clusters:
-        if only:
-            raise SetupError(
-                "no Slurm cluster is known here: ~/.slurm/config has no Host",
-                hint="give its login node a Host entry there; see docs/slurm.md",
-            )
-        return ()
+    known = ssh_hosts()
+    _warn_of_unknown(task, "ssh", {host.pool for host in known}, home() / "pools.yaml")
+    return hosts.offers(known, home(), clock().now())
+
+
+def _slurm_offers(task: Task) -> tuple[Offer, ...]:
     from burst.provision import slurm
 
-    return slurm.offers(task, clusters, home(), clock().now())
+    known = slurm_clusters()
+    _warn_of_unknown(task, "slurm", {cluster.pool for cluster in known}, slurm_config())
+    return slurm.offers(task, known, home(), clock().now())
+
+
+OWN: Mapping[str, Callable[[Task], tuple[Offer, ...]]] = {
+    "ssh": _ssh_offers,
+    "slurm": _slurm_offers,
+}
+
+
+def _warn_of_unknown(task: Task, kind: str, known: set[str], where: Path) -> None:
+    """Say which pools of a kind the task names and that file does not."""
+    for infra in {candidate.infra for candidate in task.candidates}:
+        pool = "/".join(part for part in (infra.cloud, infra.region) if part)
+        if infra.cloud == kind and not any(f"{name}/".startswith(f"{pool}/") for name in known):
+            there = ", ".join(sorted(known)) or f"no {kind} pool"
+            log.warning("the task names %s; %s has %s", pool, where, there)
 
 
 def local_offer() -> Offer:

@@ -8,6 +8,10 @@ killed worker costs only time and never fails a run, unless so many come in a ro
 trained between them. A place without machines costs nothing: another is asked, or the same later.
 The user's own error, in training or in set-up, counts against `max_failures`.
 
+A node that no better place gives is rented after a while, or at once when the run is late. Once
+a better place is vacant and a move there pays, a successor is asked for; when all successors are
+set up, the run saves, and the nodes that they succeed are given back.
+
 Nodes form a Ray cluster around a head; each such cluster has one driver and its number. When head
 or driver is lost, the nodes that are left form the next one; they are not set up again.
 """
@@ -43,12 +47,15 @@ from burst.cost.events import (
     TakenOver,
     Tick,
     UserFailed,
+    Vacant,
     WorkersStarted,
 )
-from burst.cost.placement import NEVER_S, Choice, Place, Refusal, choose, refused
+from burst.cost.moves import pays
+from burst.cost.placement import NEVER_S, Choice, Place, Refusal, choose, free_at, refused
 
 NodeState = Literal["asked", "ready", "up"]
 Reason = Literal["finished", "stopped", "failed", "budget", "deadline", "stuck"]
+MOVE_SAVE_S = 60.0  # how long the save before a move may take
 NOTICE_GRACE_S = 60.0  # how long a node may stay after the moment it was to be taken
 
 
@@ -68,6 +75,7 @@ class Limits:
     deadline_s: float | None = None
     reserve_usd: Decimal = Decimal(0)  # kept for the last save and the release
     reserve_s: float = 30.0
+    return_after_s: float = 120.0  # how long a better place must be vacant before nodes move there
 
 
 # State -------------------------------------------------------------------------------------------
@@ -85,7 +93,9 @@ class Node:
     state: NodeState
     since_s: float
     place: Place
+    wanted_s: float = 0.0  # since when a node with its index is wanted
     taken_s: float | None = None  # a notice said that it goes at this moment
+    moving: bool = False  # a successor at a better place was asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +104,7 @@ class Slot:
 
     index: int
     until_s: float
+    wanted_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +133,14 @@ class Active:
     step: int = 0  # the highest step reached
     saved_step: int = 0
     failures: int = 0
+    failed_attempt: int = 0  # the newest whose failure is counted
     idle_losses: int = 0
     preemptions: int = 0  # nodes lost, in all
     restarts: int = 0  # starts of the worker group after the first, and of the driver
     stopping: Stopping | None = None
+    late: bool = False  # at its present pace it ends after its deadline
+    vacant_s: float | None = None  # since when a better place is vacant without a break
+    parting_s: float | None = None  # when the save before the end of moving nodes was ordered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,17 +208,23 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
             idle = 0 if fresh else state.idle_losses
             return replace(state, step=max(step, state.step), idle_losses=idle), ()
         case Saved(step=step):
-            return replace(state, saved_step=max(step, state.saved_step)), ()
-        case UserFailed(error=error):
-            return _after_failure(state, error, limits)
+            saved = replace(state, saved_step=max(step, state.saved_step))
+            parts = state.parting_s is not None and not state.stopping
+            return _part(_Step(saved)).decision if parts else (saved, ())
+        case UserFailed(attempt=attempt, error=error):
+            if attempt <= state.failed_attempt:  # an earlier controller has counted it
+                return state, ()
+            return _after_failure(replace(state, failed_attempt=attempt), error, limits)
         case Finished():
             return _done(state, "finished")
         case Stopped():
-            return _after_stop(state)
+            return _after_stop(state, event.at_s, limits)
         case StopAsked():
             return _after_request(state, event)
         case NoticeGiven():
             return _after_notice(state, event, limits)
+        case Vacant():
+            return _after_vacant(state, event, limits)
         case Tick():
             return _after_tick(state, event, limits)
         case _:
@@ -228,14 +249,36 @@ def _done(state: Active, reason: Reason, detail: str = "") -> Decision:
 # Getting nodes -----------------------------------------------------------------------------------
 
 
-def _launch(step: _Step, index: int, at_s: float, limits: Limits) -> _Step:
+def _launch(
+    step: _Step, index: int, at_s: float, limits: Limits, wanted_s: float | None = None
+) -> _Step:
     """Ask for a node at the best free place, or remember to ask once one is free."""
-    choice, when = choose(limits.choices, step.state.refusals, at_s)
+    wanted_s = at_s if wanted_s is None else wanted_s
+    choice, when = _choose(step.state, wanted_s, at_s, limits)
     if choice is None or when > at_s:
-        return step.then(waiting=(*step.state.waiting, Slot(index=index, until_s=when)))
+        slot = Slot(index=index, until_s=when, wanted_s=wanted_s)
+        return step.then(waiting=(*step.state.waiting, slot))
+    return _ask(step, index, choice, at_s, wanted_s)
+
+
+def _choose(
+    state: Active, wanted_s: float, at_s: float, limits: Limits
+) -> tuple[Choice | None, float]:
+    """Choose a place; a run that is late waits for no better one."""
+    since_s = float("-inf") if state.late else wanted_s
+    return choose(limits.choices, state.refusals, at_s, since_s)
+
+
+def _ask(step: _Step, index: int, choice: Choice, at_s: float, wanted_s: float) -> _Step:
+    """Ask for a node at a place."""
     number = step.state.launched + 1
     node = Node(
-        node_id=f"n{number:03d}", index=index, state="asked", since_s=at_s, place=choice.place
+        node_id=f"n{number:03d}",
+        index=index,
+        state="asked",
+        since_s=at_s,
+        place=choice.place,
+        wanted_s=wanted_s,
     )
     return step.then(
         Launch(node_id=node.node_id, index=index, choice=choice),
@@ -248,6 +291,7 @@ def _after_start(state: Active, event: Started, limits: Limits) -> Decision:
     """Start from no nodes: all are asked for."""
     ends = tuple(End(node_id=node.node_id) for node in reversed(state.nodes))
     fresh = replace(state, stopping=None, idle_losses=0, failures=0, head="", driving=False)
+    fresh = replace(fresh, late=False, vacant_s=None, parting_s=None)
     step = _Step(fresh).then(*ends, nodes=(), waiting=(), refusals=())
     for index in range(limits.nodes + limits.head_apart):
         step = _launch(step, index, event.at_s, limits)
@@ -274,7 +318,7 @@ def _after_refusal(state: Active, event: LaunchRefused, limits: Limits) -> Decis
     step = _Step(replace(state, refusals=known, refusal=words))
     if state.stopping:
         return _drop(step, node).decision
-    return _or_stuck(_replace_node(step, node, event.at_s, limits))
+    return _or_stuck(_replace_node(step, node, event.at_s, limits, node.wanted_s))
 
 
 def _or_stuck(step: _Step) -> Decision:
@@ -299,13 +343,15 @@ def _leaderless(step: _Step) -> _Step:
     return step.then(head="", driving=False, nodes=nodes)
 
 
-def _replace_node(step: _Step, node: Node, at_s: float, limits: Limits) -> _Step:
-    """Take a node out and ask for another in its stead, unless that was done at its notice."""
+def _replace_node(
+    step: _Step, node: Node, at_s: float, limits: Limits, wanted_s: float | None = None
+) -> _Step:
+    """Take a node out and ask for another in its stead, unless that was done before."""
     step = _drop(step, node)
     taken = {n.index for n in step.state.nodes} | {slot.index for slot in step.state.waiting}
     if node.index in taken:
         return step
-    return _launch(step, node.index, at_s, limits)
+    return _launch(step, node.index, at_s, limits, wanted_s)
 
 
 # Forming a Ray cluster ---------------------------------------------------------------------------
@@ -444,21 +490,96 @@ def _after_notice(state: Active, event: NoticeGiven, limits: Limits) -> Decision
     save = Save(reason=f"{event.node_id} leaves in {event.deadline_s:.0f} s")
     if node is None or state.stopping or node.taken_s is not None:
         return state, (save,)
+    asked = node.moving  # its successor is on its way
     taken = replace(node, taken_s=event.at_s + event.deadline_s)
     nodes = tuple(taken if n is node else n for n in state.nodes)
     step = _Step(replace(state, nodes=nodes), (save,))
     if node.place.spot:
         known = refused(step.state.refusals, node.place, "preempted", event.at_s)
         step = step.then(refusals=known, refusal=f"{node.place}: notice")
-    return _launch(step, node.index, event.at_s, limits).decision
+    return step.decision if asked else _launch(step, node.index, event.at_s, limits).decision
+
+
+# Moving ------------------------------------------------------------------------------------------
+
+
+def _after_vacant(state: Active, event: Vacant, limits: Limits) -> Decision:
+    """Ask for successors at better places once these are vacant for long enough, if that pays."""
+    vacant = tuple(p for p in event.places if free_at(state.refusals, p) <= event.at_s)
+    moves = _moves(state, vacant, limits)
+    if not moves:
+        return replace(state, vacant_s=None), ()
+    if state.vacant_s is None:
+        return replace(state, vacant_s=event.at_s), ()
+    busy = state.stopping or not state.driving or any(node.moving for node in state.nodes)
+    if busy or event.at_s - state.vacant_s < limits.return_after_s:
+        return state, ()
+    prices = {choice.place: choice.usd_per_hour for choice in limits.choices}
+    everything = sum((prices.get(n.place, Decimal(0)) for n in state.nodes), Decimal(0))
+    gains = [(prices[node.place], choice.usd_per_hour) for node, choice in moves]
+    if not pays(gains, everything, event.left_s):
+        return state, ()
+    leaving = {node.node_id for node, _ in moves}
+    nodes = tuple(replace(n, moving=n.node_id in leaving) for n in state.nodes)
+    step = _Step(replace(state, nodes=nodes, vacant_s=None))
+    for node, choice in moves:
+        step = _ask(step, node.index, choice, event.at_s, event.at_s)
+    return step.decision
+
+
+def _moves(
+    state: Active, places: tuple[Place, ...], limits: Limits
+) -> tuple[tuple[Node, Choice], ...]:
+    """Pair nodes, the worst placed first, with vacant places that are better and cheaper."""
+    rank = {choice.place: n for n, choice in enumerate(limits.choices)}
+    there = [n for n in state.nodes if n.state == "up" and n.taken_s is None and n.place in rank]
+    there.sort(key=lambda node: -rank[node.place])
+    vacant = (limits.choices[n] for n in sorted(rank[p] for p in places if p in rank))
+    return tuple(
+        (node, choice)
+        for node, choice in zip(there, vacant, strict=False)
+        if rank[choice.place] < rank[node.place]
+        and choice.usd_per_hour < limits.choices[rank[node.place]].usd_per_hour
+    )
+
+
+def _move_on(step: _Step, at_s: float) -> _Step:
+    """Save once every moving node's successor is set up; forget the moves that have none."""
+    state = step.state
+    heirs = {n.index: n for n in state.nodes if not n.moving}
+    alone = {n.node_id for n in state.nodes if n.moving and n.index not in heirs}
+    if alone:
+        nodes = tuple(replace(n, moving=n.moving and n.node_id not in alone) for n in state.nodes)
+        step = step.then(nodes=nodes)
+    moving = [n for n in step.state.nodes if n.moving]
+    if not moving:
+        return step if state.parting_s is None else step.then(parting_s=None)
+    if any(heirs[node.index].state == "asked" for node in moving):
+        return step
+    if state.parting_s is None:
+        names = ", ".join(f"{n.node_id} to {heirs[n.index].place}" for n in moving)
+        return step.then(Save(reason=f"the run moves: {names}"), parting_s=at_s)
+    return _part(step) if at_s - state.parting_s >= MOVE_SAVE_S else step
+
+
+def _part(step: _Step) -> _Step:
+    """Give the nodes back whose successors took over; one may have been lost since the save."""
+    step = step.then(parting_s=None)
+    heirs = {n.index for n in step.state.nodes if not n.moving and n.state != "asked"}
+    for node in step.state.nodes:
+        if node.moving and node.index in heirs:
+            step = _drop(step, node)
+    return step
 
 
 # Stopping ----------------------------------------------------------------------------------------
 
 
-def _after_stop(state: Active) -> Decision:
+def _after_stop(state: Active, at_s: float, limits: Limits) -> Decision:
+    """End, or go on if it was an earlier controller that told the workers to stop."""
     if state.stopping is None:
-        return _done(state, "stopped", "the workers stopped")
+        again = replace(state, restarts=state.restarts + 1)
+        return _elect(_leaderless(_Step(again)), at_s, limits).decision
     return _done(state, state.stopping.reason, state.stopping.detail)
 
 
@@ -487,28 +608,45 @@ def _after_tick(state: Active, event: Tick, limits: Limits) -> Decision:
     if limits.deadline_s is not None and event.at_s + limits.reserve_s >= limits.deadline_s:
         detail = f"{event.at_s:.0f} s of {limits.deadline_s:.0f} s are over"
         return _stop(state, "deadline", detail, event.at_s)
-    step = _ask_again(_Step(state), event.at_s, limits)
-    step = _let_go(step, event.at_s)
+    step = _ask_again(_Step(_lateness(state, event, limits)), event.at_s, limits)
+    step = _move_on(_let_go(step, event.at_s), event.at_s)
     step = _elect(step, event.at_s, limits)
     return _maybe_drive(step, event.at_s, limits).decision
 
 
+def _lateness(state: Active, event: Tick, limits: Limits) -> Active:
+    """Note whether the run would end after its deadline; while that is unknown, what was last."""
+    if limits.deadline_s is None or event.left_s is None:
+        return state
+    late = event.at_s + event.left_s + limits.reserve_s > limits.deadline_s
+    return state if late == state.late else replace(state, late=late)
+
+
 def _ask_again(step: _Step, at_s: float, limits: Limits) -> _Step:
-    """Ask for the nodes whose place has cooled down."""
-    due = [slot for slot in step.state.waiting if slot.until_s <= at_s]
+    """Ask for the nodes that a place can be asked for now."""
+    state = step.state
+    due = [s for s in state.waiting if _choose(state, s.wanted_s, at_s, limits)[1] <= at_s]
     if not due:
         return step
-    step = step.then(waiting=tuple(s for s in step.state.waiting if s not in due))
+    step = step.then(waiting=tuple(s for s in state.waiting if s not in due))
     for slot in due:
-        step = _launch(step, slot.index, at_s, limits)
+        step = _launch(step, slot.index, at_s, limits, slot.wanted_s)
     return step
 
 
 def _let_go(step: _Step, at_s: float) -> _Step:
-    """Give back a node that a notice announced and nobody took, once its successor is up."""
+    """Give back a node that a notice announced and nobody took, once its successor is up.
+
+    The head moves like a node to a better place: the run saves before.
+    """
     up = {n.index for n in step.state.nodes if n.state == "up" and n.taken_s is None}
     for node in step.state.nodes:
         over = node.taken_s is not None and at_s >= node.taken_s + NOTICE_GRACE_S
-        if over and node.index in up and node.node_id != step.state.head:
+        if not (over and node.index in up):
+            continue
+        if node.node_id == step.state.head and step.state.driving:
+            moving = replace(node, moving=True)
+            step = step.then(nodes=tuple(moving if n is node else n for n in step.state.nodes))
+        else:
             step = _drop(step, node)
     return step

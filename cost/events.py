@@ -166,6 +166,16 @@ class Tick:
 
     at_s: float
     spent_usd: Decimal
+    left_s: float | None = None  # until the last step, at the present pace; None: unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacant:
+    """What pools say they could give at once: places, one entry for each node, best first."""
+
+    places: tuple[Place, ...]
+    left_s: float | None  # as in Tick
+    at_s: float
 
 
 Event = (
@@ -186,6 +196,7 @@ Event = (
     | StopAsked
     | NoticeGiven
     | Tick
+    | Vacant
 )
 
 # Actions -----------------------------------------------------------------------------------------

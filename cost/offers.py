@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -80,6 +80,26 @@ def plan(task: Task, offers: Iterable[Offer]) -> Plan:
     )
 
 
+def choices_of(task: Task, found: Iterable[Candidate]) -> tuple[Choice, ...]:
+    """Return candidates as places for single nodes, with their prices frozen, best first.
+
+    Rented ones wait for one's own, or for those in `pools.prefer`, as long as
+    `pools.overflow_after` says.
+    """
+    found = tuple(found)
+    wait_s = task.burst.pools.overflow_after_s or 0.0
+    waited_for = [_waited_for(task, candidate.offer) for candidate in found]
+    return tuple(
+        replace(choice_of(candidate), after_s=wait_s if any(waited_for) and not first else 0.0)
+        for candidate, first in zip(found, waited_for, strict=True)
+    )
+
+
+def _waited_for(task: Task, offer: Offer) -> bool:
+    prefer = task.burst.pools.prefer
+    return offer.owned or (bool(prefer) and _preference(task, offer) < len(prefer))
+
+
 def choice_of(candidate: Candidate) -> Choice:
     """Return a candidate as a place for single nodes, with its price frozen."""
     offer, quote = candidate.offer, candidate.offer.quote
@@ -105,14 +125,15 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
     """Return what fits, best first.
 
     First by the order of the task's own candidates if it asks for that (`ordered`), then by
-    `pools.prefer`, then by dollars per hour, then as offered.
+    `pools.prefer`, then one's own machines, then by dollars per hour, then as offered.
     """
     ranked = []
     for offer in offers:
         fits = [n for n, wanted in enumerate(task.candidates) if not _misfit(task, wanted, offer)]
         if fits:
             price = offer.quote.usd_per_hour * task.num_nodes
-            rank = (fits[0] if task.ordered else 0, _preference(task, offer), price)
+            order = fits[0] if task.ordered else 0
+            rank = (order, _preference(task, offer), not offer.owned, price)
             found = Candidate(offer=offer, nodes=task.num_nodes, usd_per_hour=price)
             ranked.append((rank, found))
     return tuple(found for _, found in sorted(ranked, key=lambda pair: pair[0]))

@@ -25,8 +25,9 @@ COOL_S: dict[Reason, float] = {
     "rights": NEVER_S,
     "unknown": 30.0,
 }
-OWNED_COOL_S = 2.0  # own machines: nobody else takes them; only to not spin
+OWNED_COOL_S = 2.0  # own machines cost nothing to ask; only to not spin
 MOST_COOL_S = 3600.0
+MOST_OWNED_COOL_S = 60.0
 FORGET = 4  # times its own cool-down without a refusal, and it is forgotten
 
 
@@ -57,6 +58,7 @@ class Choice:
     observed_at: str = ""  # ISO 8601 with Z
     billing_unit_s: int = 0
     billing_minimum_s: int = 0
+    after_s: float = 0.0  # how long better places are waited for before this one is asked
 
     @property
     def steady(self) -> bool:
@@ -79,9 +81,10 @@ class Refusal:
         base = COOL_S[self.reason]
         if base == NEVER_S:
             return base
+        most = MOST_COOL_S
         if self.place.owned:
-            base = OWNED_COOL_S
-        return float(min(base * 2 ** (self.count - 1), MOST_COOL_S))
+            base, most = OWNED_COOL_S, MOST_OWNED_COOL_S
+        return float(min(base * 2 ** min(self.count - 1, 30), most))
 
     @property
     def until_s(self) -> float:
@@ -116,13 +119,19 @@ def free_at(known: Iterable[Refusal], place: Place) -> float:
 
 
 def choose(
-    choices: tuple[Choice, ...], known: tuple[Refusal, ...], at_s: float
+    choices: tuple[Choice, ...],
+    known: tuple[Refusal, ...],
+    at_s: float,
+    wanted_s: float = float("-inf"),
 ) -> tuple[Choice | None, float]:
     """Return the first choice (they come best first) that is free, and when to ask for it.
 
     When all cool down, it is the one that is free first, with its time; None and `NEVER_S` when
-    none ever will be.
+    none ever will be. A choice that others are waited for comes so long after `wanted_s`, when
+    the node was wanted first.
     """
-    times = [(max(free_at(known, c.place), at_s), n) for n, c in enumerate(choices)]
+    times = [
+        (max(free_at(known, c.place), at_s, wanted_s + c.after_s), n) for n, c in enumerate(choices)
+    ]
     when, number = min(times, default=(NEVER_S, 0))
     return (None, NEVER_S) if when >= NEVER_S else (choices[number], when)

@@ -214,6 +214,7 @@ def _pools(fields: Fields | None) -> Pools:
     return Pools(
         prefer=tuple(fields.scalars("prefer", _pool)),
         overflow_after_s=fields.read("overflow_after", units.duration_s),
+        return_after_s=fields.read("return_after", units.duration_s),
     )
 
 

@@ -76,8 +76,11 @@ def _entry(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - one field
         case CheckpointRule():
             return {name: _checkpoint(value)}
         case Pools():
-            after = value.overflow_after_s
-            pools = {"prefer": list(value.prefer) or None, "overflow_after": _seconds(after)}
+            pools = {
+                "prefer": list(value.prefer) or None,
+                "overflow_after": _seconds(value.overflow_after_s),
+                "return_after": _seconds(value.return_after_s),
+            }
             return {name: {key: each for key, each in pools.items() if each is not None}}
         case _:
             return {"deadline": _seconds(value)} if name == "deadline_s" else {name: value}

@@ -32,7 +32,7 @@ BURST = (
     "max_price", "budget_usd", "deadline", "max_failures", "pools",
 )  # fmt: skip
 CHECKPOINT = ("every", "keep", "dir")
-POOLS = ("prefer", "overflow_after")
+POOLS = ("prefer", "overflow_after", "return_after")
 
 PLACES: dict[str, tuple[str, ...]] = {
     "": TOP + TOP_HANDED_ON,

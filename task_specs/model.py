@@ -104,7 +104,8 @@ class Pools:
     """Which pools to try and when to leave them."""
 
     prefer: tuple[str, ...] = ()
-    overflow_after_s: float | None = None
+    overflow_after_s: float | None = None  # how long own machines are waited for; None: not
+    return_after_s: float | None = None  # how long they are vacant before the run goes back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,7 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
         burst=burst,
     )
     _check_something_runs(root)
+    _check_file_of_train(root, task, local)
     for warning in advise(task):
         report.warn(warning)
     return task
@@ -150,6 +151,17 @@ def _workdir(root: Fields, variables: Variables, local: Local) -> tuple[str | No
     if not typed.strip() or not local.exists(os.path.join(path, "")):  # noqa: PTH118 - the slash asks for a folder
         root.problem("workdir", "there is no such folder on this machine")
     return path, {}
+
+
+def _check_file_of_train(root: Fields, task: Task, local: Local) -> None:
+    """Refuse a function in a file that is not there, unless something brings the file later."""
+    file = (task.burst.train or "").rpartition(":")[0]
+    if not file.endswith(".py") or task.setup or task.mounts or "workdir" in task.other:
+        return
+    path = os.path.join(task.workdir or local.folder, file)  # noqa: PTH118 - as Local.path
+    node = root.node("burst")
+    if isinstance(node, MapNode) and not local.exists(path):
+        Fields(node, "burst", root.report).problem("train", f"there is no file {path}")
 
 
 def _script(root: Fields, key: str) -> str | None:

@@ -97,6 +97,7 @@ _FIELDS: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
     "burst.pools": {
         "prefer": (_LIST, "pools to fill first: slurm/lab"),
         "overflow_after": (_DURATION, "wait before others are rented"),
+        "return_after": (_DURATION, "how long own machines are vacant before the run goes back"),
     },
     "mount": {"mode": ({"type": "string"}, f"one of {', '.join(MODES)}")},
 }

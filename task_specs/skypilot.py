@@ -6,7 +6,7 @@ spelling, and every env is text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from burst.task_specs.infra import infra_text
@@ -35,7 +35,7 @@ def skypilot_keys(
         "resources": _resources(task),
         "envs": dict(envs),
         "secrets": dict(secrets),
-        "file_mounts": {mount.target: _mount(mount) for mount in task.mounts},
+        "file_mounts": mount_keys(task.mounts),
         "setup": task.setup,
         "run": task.run,
     }
@@ -73,6 +73,11 @@ def _autostop(autostop: Autostop) -> Any:  # noqa: ANN401 - SkyPilot takes false
     if autostop.idle_minutes is None:
         return False
     return {"idle_minutes": autostop.idle_minutes, "down": autostop.down, **autostop.other}
+
+
+def mount_keys(mounts: Iterable[Mount]) -> dict[str, Any]:
+    """Return mounts as SkyPilot's `file_mounts`."""
+    return {mount.target: _mount(mount) for mount in mounts}
 
 
 def _mount(mount: Mount) -> Any:  # noqa: ANN401 - SkyPilot takes text or a mapping

@@ -2,9 +2,11 @@
 
 A notice is a gift: nothing here may end the agent, and whatever is not a notice in every detail
 is none. EC2 ("Spot Instance interruption notices", Amazon EC2 User Guide): about two minutes, on
-the best effort; ask every five seconds, with a token (IMDSv2); 404 as long as there is none.
-Slurm: a job's end time is its start and its time limit, and when it is preempted, the end of the
-partition's GraceTime (slurm.conf(5)); SIGUSR1 says that one of them is near, see sbatch's --signal.
+the best effort; ask every five seconds, with a token (IMDSv2); 404 as long as there is none. ECS
+("Query the interruption events of spot instances", Alibaba Cloud ECS): five minutes, the same way
+under other names, and the time alone for an answer. Slurm: a job's end time is its start and its
+time limit, and when it is preempted, the end of the partition's GraceTime (slurm.conf(5)); SIGUSR1
+says that one of them is near, see sbatch's --signal.
 """
 
 from __future__ import annotations
@@ -19,13 +21,12 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
 TOKEN_S = 21_600
-EC2 = "http://169.254.169.254"
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
 
 
@@ -40,28 +41,60 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Ec2:
-    """The notices of EC2's spot machines."""
+class Metadata:
+    """A metadata service that wants a token, and says 404 as long as there is no notice."""
 
-    base: str = EC2
-    look_s: float = 5.0
+    base: str
+    wish: ClassVar[str]  # the header in which a token's lifetime is asked for
+    said: ClassVar[str]  # and the one that carries it
+    path: ClassVar[str]
     _token: str = ""
+    look_s: float = 5.0
 
     def __call__(self) -> datetime | None:
         """Return when the machine ends, if that is known. OSError, ValueError: no answer."""
         if not self._token:
-            wanted = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
-            self._token = _ask("PUT", f"{self.base}/latest/api/token", wanted)
-        said = {"X-aws-ec2-metadata-token": self._token}
+            self._token = _ask("PUT", f"{self.base}/latest/api/token", {self.wish: str(TOKEN_S)})
         try:
-            text = _ask("GET", f"{self.base}/latest/meta-data/spot/instance-action", said)
+            text = _ask("GET", f"{self.base}{self.path}", {self.said: self._token})
         except urllib.error.HTTPError as error:
-            if error.code == 401:  # noqa: PLR2004 - Unauthorized: the token is old
+            if error.code in {401, 403}:  # Unauthorized, Forbidden: the token is old
                 self._token = ""
             if error.code == 404:  # noqa: PLR2004 - Not Found: all is well
                 return None
             raise
-        return _time(json.loads(text))
+        return self.time(text)
+
+    def time(self, text: str) -> datetime:
+        """Read a notice; ValueError if it is none."""
+        raise NotImplementedError
+
+
+class Ec2(Metadata):
+    """The notices of EC2's spot machines."""
+
+    wish = "X-aws-ec2-metadata-token-ttl-seconds"
+    said = "X-aws-ec2-metadata-token"
+    path = "/latest/meta-data/spot/instance-action"
+
+    def time(self, text: str) -> datetime:
+        """Return the time in `{"action": "terminate", "time": "2026-01-05T18:02:00Z"}`."""
+        told = json.loads(text)
+        if not isinstance(told, dict) or not isinstance(told.get("time"), str):
+            raise ValueError(f"not a notice: {told}")  # noqa: TRY004 - of the service's answer
+        return _aware(told["time"])
+
+
+class Ecs(Metadata):
+    """The notices of Alibaba Cloud's spot machines."""
+
+    wish = "X-aliyun-ecs-metadata-token-ttl-seconds"
+    said = "X-aliyun-ecs-metadata-token"
+    path = "/latest/meta-data/instance/spot/termination-time"
+
+    def time(self, text: str) -> datetime:
+        """Return the time in `2026-01-05T18:02:00Z`, which is all of the answer."""
+        return _aware(text.strip())
 
 
 def _ask(method: str, url: str, headers: Mapping[str, str]) -> str:
@@ -71,13 +104,10 @@ def _ask(method: str, url: str, headers: Mapping[str, str]) -> str:
     return text
 
 
-def _time(said: Any) -> datetime:  # noqa: ANN401 - whatever came
-    """Return the time in EC2's `{"action": "terminate", "time": "2026-01-05T18:02:00Z"}`."""
-    if not isinstance(said, dict) or not isinstance(said.get("time"), str):
-        raise ValueError(f"not a notice: {said}")  # noqa: TRY004 - of the service's answer
-    at = datetime.fromisoformat(said["time"])
+def _aware(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
     if at.tzinfo is None:
-        raise ValueError(f"a time without its zone: {said}")
+        raise ValueError(f"a time without its zone: {text}")
     return at
 
 
@@ -111,13 +141,26 @@ def _end_of(job: str) -> str:
     return done.stdout
 
 
+def _service(kind: type[Metadata], variable: str, usual: str) -> Maker:
+    return lambda env: kind(env.get(variable, usual).rstrip("/"))
+
+
+def _of_job(env: Mapping[str, str]) -> Source | None:
+    job = env.get("SLURM_JOB_ID")
+    return Slurm(job, _end_of) if job else None
+
+
+Maker = Callable[[Mapping[str, str]], Source | None]  # of what is in the environment
+SOURCES: Mapping[str, Maker] = {
+    "aws": _service(Ec2, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254"),
+    "alibaba": _service(Ecs, "BURST_ALIBABA_METADATA", "http://100.100.100.200"),
+    "slurm": _of_job,
+}
+
+
 def source(cloud: str, env: Mapping[str, str]) -> Source | None:
     """Return how the notices of a cloud's machines are asked for; None where there are none."""
-    if cloud == "aws":
-        return Ec2(env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", EC2).rstrip("/"))
-    if cloud == "slurm" and env.get("SLURM_JOB_ID"):
-        return Slurm(env["SLURM_JOB_ID"], _end_of)
-    return None
+    return SOURCES[cloud](env) if cloud in SOURCES else None
 
 
 @dataclass(slots=True)

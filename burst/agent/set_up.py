@@ -1,10 +1,12 @@
-"""Making a node fit for the task: the packed workdir, then the task's own set-up, once."""
+"""Making a node fit for the task: packed files and workdir, then the task's own set-up, once."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -38,6 +40,11 @@ class SetUp:
             if run.head_apart and self._index == 0:  # it never sees the user's code
                 self.done = True
                 return
+            try:
+                self._mount(run.mounts)
+            except (OSError, tarfile.TarError, subprocess.SubprocessError) as error:
+                self.error = f"file_mounts: {error}"
+                return
             os.environ["BURST_WORKDIR"] = str(self._workdir(run))
             if run.setup is None:
                 self.done = True
@@ -53,6 +60,18 @@ class SetUp:
     def child(self) -> Child | None:
         """The process of the task's set-up, if it was started."""
         return self._child
+
+    def _mount(self, mounts: Mapping[str, str]) -> None:
+        """Unpack the task's files where they belong, once: later they are the user's to change."""
+        done = self._scratch / "mounted"
+        if done.exists():
+            return
+        for key, folder in mounts.items():
+            target = Path(folder).expanduser()
+            make(target)
+            with tarfile.open(fileobj=io.BytesIO(self._store.get(key))) as archive:
+                archive.extractall(target, filter="tar")
+        done.touch()
 
     def _workdir(self, run: RunRecord) -> Path:
         """Return the folder of the user's code; unpack it first where it came packed."""
@@ -73,15 +92,22 @@ class SetUp:
         return start(argv, {"PATH": path, **env}, self._scratch / "setup.log", folder)
 
 
-def unpack(data: bytes, folder: Path) -> None:
-    """Unpack a tar archive into a new folder, whole or not at all."""
-    import io
+def make(folder: Path) -> None:
+    """Make a folder that is this user's, as root if it has to be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except PermissionError:
+        argv = ["sudo", "-n", "install", "-d", "-o", str(os.getuid()), "-g", str(os.getgid())]
+        subprocess.run([*argv, str(folder)], check=True, capture_output=True)
 
+
+def unpack(data: bytes, folder: Path) -> None:
+    """Unpack a tar archive into a new folder, whole or not at all; links lead where they led."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            archive.extractall(scratch, filter="data")
+            archive.extractall(scratch, filter="tar")
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

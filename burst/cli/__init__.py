@@ -6,14 +6,49 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
+import typer.core
 
 from burst import __version__
 from burst.errors import BurstError, SpecError
 
+ELSEWHERE = {  # commands of SkyPilot, dstack and shells, and ours for the same wish
+    "launch": "run FILE",
+    "apply": "run FILE",
+    "train": "run FILE",
+    "jobs": "run FILE, or burst ls",
+    "queue": "ls",
+    "ps": "ls",
+    "down": "stop RUN",
+    "cancel": "stop RUN",
+    "kill": "stop RUN",
+    "start": "resume RUN",
+    "attach": "logs -f RUN",
+    "exec": "ssh RUN",
+    "show-gpus": "plan FILE",
+    "gpus": "plan FILE",
+    "offer": "plan FILE",
+    "cost-report": "cost",
+    "validate": "check FILE",
+    "version": "--version",
+    "help": "--help",
+}
+
+
+class Commands(typer.core.TyperGroup):
+    """The commands; one of another tool's is answered with ours."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's
+        """Return the command that is meant, as typer does."""
+        if args[0] in ELSEWHERE:
+            ctx.fail(f"No such command '{args[0]}'; it is: burst {ELSEWHERE[args[0]]}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

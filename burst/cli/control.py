@@ -59,7 +59,8 @@ def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) ->
             print_json(summary(run))
         return 0
     if now.live and not wait_s:
-        raise OwnedError(f"{run.record.run_id} is on, driven by {now.owner}", hint="burst logs -f")
+        name = run.record.run_id
+        raise OwnedError(f"{name} is on, driven by {now.owner}", hint=f"burst logs -f {name}")
     if wait_s:
         sys.stderr.write(f"waiting for a sign of life of {now.owner}, {wait_s:.0f} s at most\n")
     run.store.delete([STOP_REQUEST])  # whoever resumes means it to go on

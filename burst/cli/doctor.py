@@ -108,8 +108,8 @@ def _ssh_hosts() -> Iterator[Finding]:
         told = "; ".join(f"{problem.field} {problem.message}" for problem in error.problems)
         yield Finding(what="ssh pools", works=False, detail=str(error), fix=told)
         return
-    for what, works, detail in states:
-        fix = "let this command work without a password: ssh USER@HOST true"
+    for what, works, detail, login in states:
+        fix = f"let this command work without a password: {login} true"
         yield Finding(what=what, works=works, detail=detail, fix=fix)
 
 
@@ -131,10 +131,10 @@ def _store() -> Iterator[Finding]:
     """Write, read, list and delete one small object where runs are kept by default."""
     uri = f"file://{wiring.home() / 'runs'}"
     try:
-        store = wiring.store(uri).at(f"doctor-{os.getpid()}")
-        store.create("probe", b"burst")
-        works = store.get("probe") == b"burst" and list(store.keys("")) == ["probe"]
-        store.delete(["probe"])
+        store, probe = wiring.store(uri), f"doctor-{os.getpid()}"
+        store.create(probe, b"burst")
+        works = store.get(probe) == b"burst" and list(store.keys(probe)) == [probe]
+        store.delete([probe])
         detail = f"{uri}, conditional writes {'work' if store.conditional else 'do not work'}"
     except BurstError as error:
         works, detail = False, error.message

@@ -137,7 +137,8 @@ def show_logs(name: str, *, follow: bool, node: str | None, everything: bool) ->
     """Print what the workers wrote, or all logs of all nodes; with --follow as it comes."""
     run = wiring.runs().find(name)
     if node is not None and node not in {n.node_id for n in _status(run).nodes}:
-        raise UsageError(f"{run.record.run_id} has no node {node}", hint="burst status RUN")
+        name = run.record.run_id
+        raise UsageError(f"{name} has no node {node}", hint=f"see the nodes: burst nodes {name}")
     reader = LogReader(run.store, node if everything else None)
     clock = wiring.clock()
     while True:

@@ -15,7 +15,7 @@ from burst.cli.output import plain, print_json, table
 from burst.cli.words import dollars, plural
 from burst.cost.offers import Plan
 from burst.cost.offers import plan as plan_offers
-from burst.errors import NoOfferError, UsageError
+from burst.errors import NoOfferError, SpecError, UsageError
 from burst.task_specs.model import Task
 from burst.task_specs.overrides import Overrides
 from burst.task_specs.parse import load, parse
@@ -65,18 +65,27 @@ def user_env(task: Task) -> Mapping[str, str]:
 def plan_of(task: Task) -> Plan:
     """Return where the task can run; NoOfferError with reasons when nowhere."""
     made = plan_offers(task, wiring.offers(task))
+    _require_candidates(task, made)
+    return made
+
+
+def _require_candidates(task: Task, made: Plan) -> None:
     if not made.candidates:
         reasons = [f"  {r.offer.pool:<8} {r.reason}" for r in made.rejected]
         raise NoOfferError(
             "\n".join([f"nothing here can run {task.name}", *reasons]),
-            hint="burst plan shows what was looked at; burst doctor shows what this machine has",
+            hint="burst doctor shows what this machine and your SSH hosts have",
         )
-    return made
 
 
 def check_file(file: Path, given: Given, *, as_json: bool) -> None:
-    """Print what a valid file says, in short."""
-    task = read_task(file, given)
+    """Print what a valid file says, in short; in JSON, the problems of one that is not too."""
+    try:
+        task = read_task(file, given)
+    except SpecError as error:
+        if as_json:
+            print_json({"valid": False, "problems": error.problems})
+        raise
     if as_json:
         print_json({"valid": True, "task": task_json(task), "warnings": list(task.warnings)})
         return
@@ -93,8 +102,7 @@ def plan_file(file: Path, given: Given, *, as_json: bool) -> None:
         print_json(plan_json(task, made))
     else:
         show_plan(task, made)
-    if not made.candidates:
-        plan_of(task)
+    _require_candidates(task, made)
 
 
 def task_json(task: Task) -> dict[str, object]:
@@ -133,7 +141,8 @@ def show_plan(task: Task, made: Plan) -> None:
         for n, found in enumerate(made.candidates)
     ]
     header = ["", "pool", "place", "machine", "nodes", "$/h", "price from"]
-    sys.stdout.write(table(header, rows, right="lllllrl") + "\n")
+    if rows:
+        sys.stdout.write(table(header, rows, right="lllllrl") + "\n")
     for refused in made.rejected:
         sys.stdout.write(f"   not {refused.offer.pool}: {refused.reason}\n")
     most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"

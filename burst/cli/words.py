@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from burst.controller.account import Progress
-from burst.cost.decide import Active, Done, State
+from burst.cost.decide import Active, Done, Node, State
 from burst.cost.events import (
     DriverLost,
     Event,
@@ -22,6 +22,7 @@ from burst.cost.events import (
     TakenOver,
     Tick,
     UserFailed,
+    Vacant,
     WorkersStarted,
 )
 from burst.records import moment
@@ -64,8 +65,12 @@ def change(  # noqa: C901, PLR0911, PLR0912 - a line per kind
             return "notice", f"{node_id} leaves in {seconds:.0f} s; saving"
         case StopAsked(who=who):
             return "stopping", f"asked by {who}; saving first, once more stops at once"
+        case Vacant() if moves := _moves(state, event.at_s):
+            return "moving", moves
         case Tick() if state.stopping:
             return "stopping", f"{state.stopping.detail}; saving first"
+        case Tick() if rented := _rented(state, event.at_s):
+            return "launching", rented
         case _:
             return None
 
@@ -73,6 +78,25 @@ def change(  # noqa: C901, PLR0911, PLR0912 - a line per kind
 def _carriers(state: Active) -> int:
     """Count the nodes; one of the local pool carries no workers, only Ray's head."""
     return len(state.nodes) - any(n.index == 0 and n.place.pool == "local" for n in state.nodes)
+
+
+def _asked(state: Active, at_s: float) -> list[Node]:
+    """Return the nodes that were asked for at a moment and are not there yet."""
+    return [node for node in state.nodes if node.since_s == at_s and node.state == "asked"]
+
+
+def _moves(state: Active, at_s: float) -> str:
+    """Say which nodes are to be succeeded by which that were just asked for."""
+    heirs = {node.index: node for node in _asked(state, at_s)}
+    pairs = [(node, heirs[node.index]) for node in state.nodes if node.moving and heirs]
+    return ", ".join(f"{old.node_id} in {old.place} to {new.place}" for old, new in pairs)
+
+
+def _rented(state: Active, at_s: float) -> str:
+    """Say what is rented only now, after a wait for one's own machines or for others."""
+    names = [f"{n.node_id} in {n.place}" for n in _asked(state, at_s) if not n.place.owned]
+    late = "; the run is late" if state.late else ""
+    return ", ".join(names) + late if names else ""
 
 
 def _places(state: Active) -> str:
@@ -86,8 +110,7 @@ def _places(state: Active) -> str:
 
 def _next_try(state: Active, at_s: float) -> str:
     """Say what is asked next, or when."""
-    asked = [node for node in state.nodes if node.since_s == at_s and node.state == "asked"]
-    if asked:
+    if asked := _asked(state, at_s):
         return f"asking {asked[-1].place} for {asked[-1].node_id}"
     if state.waiting:
         wait = min(slot.until_s for slot in state.waiting) - at_s
@@ -97,8 +120,7 @@ def _next_try(state: Active, at_s: float) -> str:
 
 def _replacement(state: Active, event: NodeLost) -> str:
     over = "" if state.driving or not state.attempt else "; starting over from the last checkpoint"
-    asked = [n for n in state.nodes if n.since_s == event.at_s and n.state == "asked"]
-    if asked:
+    if asked := _asked(state, event.at_s):
         where = "" if asked[-1].place.owned else f" in {asked[-1].place}"
         return f"{asked[-1].node_id}{where} takes its place{over}"
     return _next_try(state, event.at_s) + over

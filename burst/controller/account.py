@@ -10,11 +10,10 @@ from typing import Any
 
 from burst.controller.book import NodeSpan
 from burst.cost.ledger import FailedLaunch, Leg, PricePoint
+from burst.cost.pace import Pace
 from burst.cost.quotes import BillingRule, Quote
 from burst.cost.timeline import AttemptEnded, AttemptStarted, Saved, StepDone, Timeline
 from burst.records import RunRecord, moment
-
-RATE_WINDOW = 20  # steps over which speed is measured
 
 
 @dataclass(slots=True)
@@ -35,7 +34,7 @@ class Progress:
     saved_bytes: int = 0
     failed_saves: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _recent: list[tuple[datetime, int, int]] = field(default_factory=list)  # end, step, tokens
+    _pace: Pace = field(default_factory=Pace)
     _last: datetime | None = None
 
     def add(self, fact: Mapping[str, Any]) -> None:
@@ -63,7 +62,8 @@ class Progress:
         if self.attempt and self._last:
             self.timeline.add(AttemptEnded(self.attempt, self._last))
         first = self.attempt == 0 and self.began is not None
-        self.attempt, self._last, self._recent = attempt, at, []
+        self.attempt, self._last = attempt, at
+        self._pace.restart()
         self.timeline.add(AttemptStarted(attempt, self.began if first and self.began else at))
 
     def _step(self, fact: Mapping[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Progress:
         self.step, self.total, self.epoch = step, fact.get("total"), int(fact["epoch"])
         self.loss, self.lr = _number(fact.get("loss")), _number(fact.get("lr"))
         self.first_loss = self.loss if self.first_loss is None else self.first_loss
-        self._recent = [*self._recent, (end, step, tokens)][-RATE_WINDOW:]
+        self._pace.add(end, tokens)
         self._last = end
 
     def _saved(self, fact: Mapping[str, Any]) -> None:
@@ -87,24 +87,17 @@ class Progress:
     @property
     def seconds_per_step(self) -> float | None:
         """Over the last steps of this attempt; None before the second."""
-        if len(self._recent) < 2:  # noqa: PLR2004 - a difference needs two
-            return None
-        return (self._recent[-1][0] - self._recent[0][0]).total_seconds() / (len(self._recent) - 1)
+        return self._pace.seconds_per_step
 
     @property
     def tokens_per_second(self) -> float | None:
         """Over the last steps of this attempt; None when the script counts no tokens."""
-        pace = self.seconds_per_step
-        tokens = sum(t for _, _, t in self._recent[1:])
-        if not pace or not tokens:
-            return None
-        return tokens / (pace * (len(self._recent) - 1))
+        return self._pace.tokens_per_second
 
     @property
     def seconds_left(self) -> float | None:
         """Until the last step, at the present pace."""
-        pace = self.seconds_per_step
-        return None if pace is None or self.total is None else pace * (self.total - self.step)
+        return self._pace.seconds_left(self.step, self.total)
 
 
 def _number(value: str | float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -32,7 +32,9 @@ from burst.cost.events import (
     Stopped,
     TakenOver,
     Tick,
+    Vacant,
 )
+from burst.cost.pace import Pace
 from burst.cost.placement import Choice
 from burst.errors import LeftoverError, StorageError, TransientError
 from burst.ports import Clock, NodeRequest, NodeView, Provisioner
@@ -99,7 +101,7 @@ class Tools:
     book: Book
     lease: Lease
     watcher: Watcher
-    env: Mapping[str, str]  # for every node: the user's variables and secrets
+    env: Mapping[str, str] = field(repr=False)  # for every node: the user's variables and secrets
     driver_argv: tuple[str, ...]
     tick_s: float = 0.25
     renew_s: float = 5.0
@@ -121,9 +123,12 @@ class Controller:
         self._order = 0
         self._told: dict[str, bytes] = {}  # what each node was told last
         self._leaving: dict[str, _Leaving] = {}  # nodes that were asked to end and are not gone
-        self._began = tools.clock.monotonic()
+        self._gone_s: dict[str, float] = {}  # when nodes were seen to be gone
+        self._began = tools.clock.elapsed()
         self._age_at_start = max(0.0, (tools.clock.now() - moment(run.created)).total_seconds())
-        self._renewed = self._began
+        self._renewed = tools.clock.monotonic()
+        self._pace = Pace()
+        self._at: tuple[int, int | None] = (0, None)  # the last step, and how many there are
         self._reached: State = history.state  # the last that was written down and acted on
 
     @property
@@ -138,33 +143,42 @@ class Controller:
     def run(self) -> Done:
         """Drive the run to its end; LeftoverError if a node of it cannot be ended."""
         state = self.begin()
+        answered_s = self._tools.clock.monotonic()
         while isinstance(state, Active):
             self._reached = state
             try:
                 state = self.reconcile(state)
+                answered_s = self._tools.clock.monotonic()
             except TransientError as error:  # of a read; `_insist` sees writes through
-                log.warning("the store fails, trying on: %s", error)
                 state = self._reached
-                self._renew()
+                self._bear(error, answered_s)
             self._tools.clock.sleep(self._tools.tick_s)
         self._wait_for_ends()
         return state
 
-    def _insist(self, write: Callable[[], None]) -> None:
-        """Write to the store until it takes it: nodes work on meanwhile, and must not be lost.
+    def _bear(self, error: TransientError, since_s: float) -> None:
+        """Live with a store that has failed since a moment.
 
-        TransientError after `STORE_LIMIT_S`, or when a person wants to stop at once.
+        StorageError after `STORE_LIMIT_S`, or when a person wants to stop at once.
         """
+        away_s = self._tools.clock.monotonic() - since_s
+        if away_s > STORE_LIMIT_S or any(asked.now for asked in self._asked):
+            raise StorageError(
+                f"the store of {self._run.run_id} is out of reach for {away_s:.0f} s: {error}",
+                hint=f"go on once it is back: burst resume {self._run.run_id}; until then its "
+                "nodes end by their dead-man switch",
+            ) from error
+        log.warning("the store fails, trying on: %s", error)
+        self._renew()
+
+    def _insist(self, write: Callable[[], None]) -> None:
+        """Write to the store until it takes it: nodes work on meanwhile, and must not be lost."""
         began = self._tools.clock.monotonic()
         while True:
             try:
                 return write()
             except TransientError as error:
-                waited_s = self._tools.clock.monotonic() - began
-                if waited_s > STORE_LIMIT_S or any(asked.now for asked in self._asked):
-                    raise
-                log.warning("the store fails, trying on: %s", error)
-                self._renew()
+                self._bear(error, began)
                 self._tools.clock.sleep(self._tools.renew_s)
 
     def reconcile(self, state: Active) -> State:
@@ -240,6 +254,7 @@ class Controller:
         """Show the watcher all facts there are; return the highest step done and saved."""
         highest = {"step": 0, "saved": 0}
         for fact in self._observer.catch_up(going_on=going_on):
+            self._keep_pace(fact)
             self._tools.watcher.fact(fact)
             if fact["kind"] in highest:
                 highest[fact["kind"]] = max(highest[fact["kind"]], int(fact["step"]))
@@ -253,8 +268,17 @@ class Controller:
             return None
 
     def _found(self) -> Mapping[str, NodeView]:
-        """Return the machines there are; wait for a pool that does not say."""
+        """Return the machines there are; wait for a pool that does not say.
+
+        TransientError when a person wants to stop at once meanwhile.
+        """
+        before = len(self._asked)
         while not self._observer.look():
+            if any(asked.now for asked in self._asked[before:]):
+                raise TransientError(
+                    "the pool does not say what machines there are, so none was ended",
+                    hint=f"once it answers: burst stop {self._run.run_id}",
+                )
             self._renew()
             self._tools.clock.sleep(self._tools.renew_s)
         return {
@@ -285,19 +309,32 @@ class Controller:
     def _events(self, state: Active) -> Iterator[Event]:
         """Yield what happened since the last pass; facts go to the watcher on their way."""
         while self._asked:
-            yield self._asked.pop(0)
+            yield self._asked[0]  # it is there, and heeded, until it is written down
+            del self._asked[0]
         for found in self._observer.events(state, self._age()):
             if isinstance(found, Mapping):
+                self._keep_pace(found)
                 self._tools.watcher.fact(found)
             else:
                 yield found
         self._renew()
+        left_s = self._pace.seconds_left(*self._at)
+        places = self._observer.vacancies(state, self._limits.choices)
+        if places is not None:
+            yield Vacant(places=places, left_s=left_s, at_s=self._age())
         spent = self._spent()
         self._tools.watcher.tick(state, spent)
-        yield Tick(at_s=self._age(), spent_usd=spent)
+        yield Tick(at_s=self._age(), spent_usd=spent, left_s=left_s)
+
+    def _keep_pace(self, fact: Fact) -> None:
+        if fact["kind"] == "attempt":
+            self._pace.restart()
+        elif fact["kind"] == "step":
+            self._pace.add(moment(fact["end"]), int(fact["tokens"]))
+            self._at = (int(fact["step"]), fact.get("total"))
 
     def _age(self) -> float:
-        return self._age_at_start + self._tools.clock.monotonic() - self._began
+        return self._age_at_start + self._tools.clock.elapsed() - self._began
 
     def _renew(self) -> None:
         """Show that this controller lives; the store's failures are no reason to give up."""
@@ -458,7 +495,8 @@ class Controller:
             self._gone(node_id)
 
     def _gone(self, node_id: str) -> None:
-        leaving = self._leaving.pop(node_id)
+        leaving = self._leaving[node_id]
+        self._gone_s[node_id] = self._tools.clock.monotonic()
         at = self._tools.clock.now()
         self._insist(
             lambda: self._tools.book.ended(
@@ -468,6 +506,7 @@ class Controller:
         self._spans = close(
             self._spans, node_id, leaving.seen, leaving.note, refused=leaving.refused
         )
+        del self._leaving[node_id]
 
     def _see_off(self) -> None:
         """Book what is gone by now, and ask again for what is not."""
@@ -490,7 +529,8 @@ class Controller:
             return
         wanted = {node.node_id for node in state.nodes} | self._leaving.keys()
         for view in self._observer.views.values():
-            if view.state == "running" and view.node_id not in wanted:
+            stale = self._gone_s.get(view.node_id, float("-inf")) >= self._observer.looked_s
+            if view.state == "running" and view.node_id not in wanted and not stale:
                 log.warning("%s is there and nobody wants it; it is ended", view.node_id)
                 now = self._tools.clock
                 self._leave(view.node_id, _Leaving(now.now(), "nobody wanted it", now.monotonic()))
@@ -498,7 +538,8 @@ class Controller:
     def _take_times(self, views: Mapping[str, NodeView]) -> None:
         """Put what the pool itself says of its machines' times for what we noted."""
         for view in views.values():
-            intent = self._intents.pop(view.node_id, None) if view.since else None
+            there = view.since or view.state == "running"
+            intent = self._intents.pop(view.node_id, None) if there else None
             if intent is not None:  # an earlier controller died before it could count it
                 self._count(intent.node_id, intent.index, intent.choice, intent.decided)
         for span in self._spans:

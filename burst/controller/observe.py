@@ -30,6 +30,7 @@ from burst.cost.events import (
     UserFailed,
     WorkersStarted,
 )
+from burst.cost.placement import Choice, Place
 from burst.errors import StorageError, TransientError
 from burst.ports import Clock, NodeView, Provisioner
 from burst.records import (
@@ -260,6 +261,13 @@ class Observer:
             self._notices.add(name)
             left = float(notice.get("left_s", 0.0))
             yield NoticeGiven(node_id=name, deadline_s=left, at_s=at_s)
+
+    def vacancies(self, state: Active, choices: tuple[Choice, ...]) -> tuple[Place, ...] | None:
+        """Return the vacant places that would be better than a node's; None if no node has any."""
+        rank = {choice.place: n for n, choice in enumerate(choices)}
+        worst = max((rank.get(node.place, 0) for node in state.nodes), default=0)
+        better = [c.place for c in choices[:worst] if c.place.owned]
+        return self._provisioner.vacant(better) if better else None
 
     def _requests(self, at_s: float) -> Iterator[Event]:
         if self._stop_seen:

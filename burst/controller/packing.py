@@ -17,19 +17,41 @@ NEVER = (".git/", "__pycache__/")
 MOST_BYTES = 512 << 20
 
 
+def pack_mount(source: Path, target: str) -> tuple[str, bytes]:
+    """Return the folder on a node to unpack into, and the tar, so that `target` is the source."""
+    whole = source.resolve()
+    if not whole.exists():
+        raise SetupError(
+            f"file_mounts: {target}: there is no {source}",
+            hint="a path here must be whole; a private variable in it is not put in",
+        )
+    if whole.is_dir():
+        return target, pack(whole)
+    data = io.BytesIO()
+    folder, _, name = target.rpartition("/")
+    with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as archive:
+        _check_size(whole.stat().st_size, whole)
+        archive.add(whole, name)
+    return folder or "/", data.getvalue()
+
+
 def pack(folder: Path) -> bytes:
-    """Return a gzipped tar of a folder; SetupError when it is too large to be code."""
+    """Return a gzipped tar of what is in a folder; SetupError when that is too large to be code."""
     data, size = io.BytesIO(), 0
     with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as archive:
         for path in files_of(folder):
             size += path.lstat().st_size
-            if size > MOST_BYTES:
-                raise SetupError(
-                    f"workdir {folder} holds more than {MOST_BYTES >> 20} MiB",
-                    hint="name what nodes do not need in a .skyignore there; keep data in a bucket",
-                )
-            archive.add(path, str(path.relative_to(folder)), recursive=False)
+            _check_size(size, folder)
+            archive.add(path, _at(path, folder), recursive=False)
     return data.getvalue()
+
+
+def _check_size(size: int, source: Path) -> None:
+    if size > MOST_BYTES:
+        raise SetupError(
+            f"{source} holds more than {MOST_BYTES >> 20} MiB",
+            hint="name what nodes do not need in a .skyignore there; keep data in a bucket",
+        )
 
 
 def files_of(folder: Path) -> Iterator[Path]:
@@ -44,7 +66,9 @@ def files_of(folder: Path) -> Iterator[Path]:
         )
         yield from (below / name for name in folders)
         yield from (
-            below / name for name in sorted(names) if not spec.match_file(_at(below / name, folder))
+            path
+            for path in (below / name for name in sorted(names))
+            if not spec.match_file(_at(path, folder)) and (path.is_symlink() or path.is_file())
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import string
 from collections.abc import Callable, Iterator, Mapping
@@ -11,14 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from burst.controller.packing import pack
+from burst.controller.packing import pack, pack_mount
 from burst.cost.placement import Choice
 from burst.errors import ConflictError, SetupError, StorageError, UsageError
 from burst.records import RAY_TOKEN, RUN, TASK, RunRecord, read_run, stamp
 from burst.storage.port import ObjectStore
-from burst.task_specs.model import Range, Task
+from burst.task_specs.model import Mount, Range, Task
 from burst.task_specs.names import run_id
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class Machine:
     gpus: int
     choices: tuple[Choice, ...]  # where they may be, best first
     shared: bool  # all nodes are this machine
+    own: bool = False  # somebody's own machines, whose files are no business of a task
     wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
     same_files: bool = False  # nodes are other machines, and see this one's files
 
@@ -62,7 +65,14 @@ def workers_of(task: Task, machine: Machine) -> Range:
     return Range(low=most, high=most)
 
 
-def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> RunRecord:
+def record_of(
+    task: Task,
+    machine: Machine,
+    *,
+    name6: str,
+    now: datetime,
+    mounts: Mapping[str, str] = MappingProxyType({}),
+) -> RunRecord:
     """Fix everything about a run that may never change while it lives."""
     _check_fits(task, machine)
     burst, workers = task.burst, workers_of(task, machine)
@@ -103,10 +113,18 @@ def record_of(task: Task, machine: Machine, *, name6: str, now: datetime) -> Run
         choices=machine.choices,
         head_apart=machine.shared,
         archive=None if machine.shared else "code/workdir.tar.gz",
+        mounts=dict(mounts),
         wish=dict(machine.wish),
+        return_after_s=burst.pools.return_after_s,
         env_names=tuple(task.envs),
         secret_names=tuple(task.secrets),
     )
+
+
+def packed_mounts(task: Task) -> tuple[Mount, ...]:
+    """Return the mounts that are copies of files here; all others SkyPilot makes itself."""
+    local = (m for m in task.mounts if not m.remote and not m.other and m.name is None)
+    return tuple(m for m in local if m.mode == "COPY" and m.source is not None)
 
 
 def _workdir(task: Task) -> Path:
@@ -114,26 +132,44 @@ def _workdir(task: Task) -> Path:
 
 
 def _check_fits(task: Task, machine: Machine) -> None:
-    """Refuse what a pool cannot do, before anything is touched."""
-    if not machine.shared:
-        if task.mounts:
-            raise SetupError(
-                f"file_mounts ({task.mounts[0].target}, ...) do not reach other machines yet",
-                hint="put small files into the workdir, and read data from a bucket",
-            )
-        return
-    if task.mounts:
+    """Refuse what a pool or this version cannot do, before anything is touched."""
+    if task.burst.train and task.burst.strategy != "ddp":
         raise SetupError(
-            f"file_mounts ({task.mounts[0].target}, ...) would overwrite this machine's own paths",
-            hint="the local pool reads files where they are; leave file_mounts out",
+            f"strategy {task.burst.strategy} is not available yet; this version trains with ddp",
+            hint="write `strategy: ddp` in the burst: block",
         )
+    if task.mounts and (machine.shared or machine.own):
+        whose = "this machine's" if machine.shared else "your machines'"
+        raise SetupError(
+            f"file_mounts ({task.mounts[0].target}, ...) would overwrite {whose} own paths",
+            hint="leave file_mounts out: read files where they are, or from the workdir",
+        )
+    for mount in task.mounts:
+        if (name := _private_in(mount.source or "", task)) is not None:
+            raise SetupError(
+                f"file_mounts: {mount.target}: the private {name} is not put into a source",
+                hint="write the source out, or copy it in `setup:`, where private values are set",
+            )
+    if not machine.shared:
+        return
     wanted = task.candidates[0].accelerators
     if wanted is not None and wanted.count * task.num_nodes > machine.gpus:
         raise SetupError(
             f"the task wants {task.num_nodes} x {wanted.count} {wanted.kind} and this machine has "
-            f"{machine.gpus} GPUs; this version of burst has no pool but this machine",
-            hint="leave `accelerators` out to train on CPUs",
+            f"{machine.gpus} GPUs",
+            hint="name another place (resources.infra), or ask for fewer",
         )
+
+
+def _private_in(source: str, task: Task) -> str | None:
+    """Return the private variable that a text refers to, if any: nothing writes its value down."""
+    named = (match[1] for match in re.finditer(r"\$\{?(\w+)", source))
+    return next((name for name in named if name in {*task.secrets, *task.private_envs}), None)
+
+
+def _stem(run_id: str) -> str:
+    """Return a run's id without its random part: the task's name as ids spell it."""
+    return run_id.rpartition("-")[0]
 
 
 class Runs:
@@ -159,9 +195,14 @@ class Runs:
                 hint="give a bucket: burst.run_uri: s3://BUCKET/runs, or --run-uri",
             )
         packed = None if machine.shared else pack(_workdir(task))
+        mounts = {
+            f"code/mounts/{number}.tar.gz": pack_mount(Path(str(mount.source)), mount.target)
+            for number, mount in enumerate(packed_mounts(task))
+        }
+        folders = {key: folder for key, (folder, _) in mounts.items()}
         while True:
             name6 = "".join(secrets.choice(LETTERS) for _ in range(6))
-            record = record_of(task, machine, name6=name6, now=now)
+            record = record_of(task, machine, name6=name6, now=now, mounts=folders)
             store = self._open(base).at(record.run_id)
             try:
                 store.create(RUN, record.encode())
@@ -170,6 +211,8 @@ class Runs:
             store.put(TASK, text.encode())
             if packed is not None and record.archive is not None:
                 store.put(record.archive, packed)
+            for key, (_, data) in mounts.items():
+                store.put(key, data)
             store.put(RAY_TOKEN, secrets.token_hex(32).encode())
             self.remember(record.run_id, store.uri)
             return Run(record=record, store=store)
@@ -190,11 +233,14 @@ class Runs:
         matches = [run for run in known if run == name] or [r for r in known if r.startswith(name)]
         if len(matches) == 1:
             return self._load(known[matches[0]])
-        named = [run for run in self.all() if run.record.name == name]
+        named = [run for run in self.all() if name in {run.record.name, _stem(run.record.run_id)}]
         if named:  # the task's own name means its newest run
             return named[0]
         if matches:
-            raise UsageError(f"{name} means {len(matches)} runs: {', '.join(sorted(matches))}")
+            raise UsageError(
+                f"{name} means {len(matches)} runs: {', '.join(sorted(matches))}",
+                hint="write one of them in full, or a task's name for its newest run",
+            )
         raise UsageError(f"there is no run {name}", hint="see the runs there are: burst ls --all")
 
     def all(self) -> Iterator[Run]:

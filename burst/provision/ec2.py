@@ -19,9 +19,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from burst.errors import TransientError
-from burst.provision.rented import Machine
+from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
 
-RUN_TAG, NODE_TAG = "burst-run", "burst-node"
 COSTING = ("pending", "running", "shutting-down", "stopping", "stopped")
 _ENDED = re.compile(r"\((\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
@@ -70,17 +69,18 @@ class Ec2:
         self._regions = tuple(sorted(set(regions)))
 
     def machines(self, run_id: str) -> Mapping[str, Machine]:
-        found: dict[str, Machine] = {}
-        for one in sorted(instances(self._regions, run_id), key=lambda one: one.since):
-            until = None if one.costs and one.state != "shutting-down" else one.until
-            found[one.node_id] = Machine(
-                name=str(one), since=one.since, until=until, costs=one.costs
-            )
-        return found
+        return by_node((one.node_id, _machine(one)) for one in instances(self._regions, run_id))
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
         there = instances(self._regions, run_id)
         end(one for one in there if one.node_id in node_ids and one.costs)
+
+    def keep(self, run_id: str) -> None:
+        """Do nothing: EC2 ends no machine by itself that was not reclaimed."""
+
+
+def _machine(one: Instance) -> Machine:
+    return Machine(name=str(one), since=one.since, until=one.until, costs=one.costs)
 
 
 def end(machines: Iterable[Instance]) -> None:

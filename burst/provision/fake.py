@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from burst.cost.events import Refused
+from burst.cost.placement import Place
 from burst.errors import TransientError
 from burst.ports import Clock, NodeRequest, NodeView
 from burst.records import desired_key, encode, stamp, status_key
@@ -53,6 +54,7 @@ class FakeCloud:
     chance: random.Random = field(default_factory=random.Random)
     machines: dict[str, Machine] = field(default_factory=dict)  # by token; ever made
     calls: int = 0
+    vacant: dict[Place, int] = field(default_factory=dict)  # what it says it could give
 
     def create(self, request: NodeRequest) -> bool:
         """Make a machine; return whether there was stock. TransientError: perhaps not made."""
@@ -202,6 +204,9 @@ class FakeProvisioner:
             "time": stamp(self._cloud.clock.now()),
         }
         self._store.put(status_key(name), encode(status))
+
+    def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
+        return tuple(place for place in places for _ in range(self._cloud.vacant.get(place, 0)))
 
     def end(self, run_id: str, node_id: str) -> bool:
         self._unmade.pop(node_id, None)

@@ -37,13 +37,15 @@ T = TypeVar("T")
 LOOK = (
     "nproc; awk '/MemTotal/ {print $2}' /proc/meminfo; "
     'echo "$(readlink "$HOME/.burst/claim-$(uname -n)")"; hostname -I 2>/dev/null || echo; '
-    f"{' '.join(ASK_GPUS)} 2>/dev/null || true"
+    f'g=$({" ".join(ASK_GPUS)} 2>/dev/null) && echo "$g" || true'  # it fails on standard output
 )
 _RUNS = """tr '\\0' '\\n' 2>/dev/null <"$p/environ" | grep -qx "BURST_NODE_DIR={scratch}"
 """
-# a claim of an hour ago, without a process of its node, is a dead run's
+# a claim of an hour ago, without a process of its node, is a dead run's; of two that find it so,
+# the second must not take away what the first made in its place
 CLAIM = (
     """mkdir -p "$HOME/.burst"; c=$HOME/.burst/claim-$(uname -n)
+exec 9>"$HOME/.burst/claims.lock"; flock -w 30 9 || exit 1
 if [ -n "$(find "$c" -mmin +60 2>/dev/null)" ] && [ "$(readlink "$c")" = "{old}" ]; then dead=1
 for p in /proc/[0-9]*; do if """
     + _RUNS
@@ -253,13 +255,21 @@ class Hosts:
         del wanted, labels, log  # a host is what it is
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
-            claim = CLAIM.format(name=name, old=found.claim, scratch=folder_of(found.claim))
-            if self._ssh(found.host).run(claim).strip() == name:
+            if self._claim(found, name):
                 self._mine[name] = found
                 return
         taken = ", ".join(f"{f.host.address} has {f.claim}" for f in there if f.claim)
         said = f"no-capacity: no host of {place.pool} is free ({taken or 'none answers'})"
         raise RefusedError(said, said)
+
+    def _claim(self, found: Found, name: str) -> bool:
+        """Claim a host; say whether a node has it now. One that fails is no reason to give up."""
+        claim = CLAIM.format(name=name, old=found.claim, scratch=folder_of(found.claim))
+        try:
+            return self._ssh(found.host).run(claim).strip() == name
+        except BurstError as error:
+            log.warning("%s cannot be claimed: %s", found.host.address, error)
+            return False
 
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
         """Return the nodes whose name begins so; TransientError when no host answers.
@@ -279,6 +289,11 @@ class Hosts:
             for name, one in self._mine.items()
             if name.startswith(prefix) and answered.get(one.host, name) == name
         }
+
+    def vacant(self, place: Place) -> int:
+        """Return how many hosts of a place's shape nobody has."""
+        there = self.look(place.pool)
+        return sum(not f.claim for f in there if f.shape == place.machine_type)
 
     def login(self, name: str, keys: Path) -> Login:
         """Return how a node's host is reached."""

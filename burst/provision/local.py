@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from burst.cost.placement import Place
 from burst.errors import LeftoverError, SpecError, TransientError
 from burst.errors import Problem as SpecProblem
 from burst.ports import NodeRequest, NodeView
@@ -144,6 +145,10 @@ class LocalProvisioner:
             state="running" if lives else "gone",
             detail="" if code is None else _ending(code),
         )
+
+    def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
+        del places
+        return ()  # all nodes of a run are here anyway
 
     def end(self, run_id: str, node_id: str) -> bool:
         record = self._record(run_id, node_id)

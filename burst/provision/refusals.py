@@ -13,6 +13,7 @@ import re
 
 from burst.cost.placement import Reason
 from burst.errors import BurstError
+from burst.provision.alibaba.codes import REASONS
 
 _WORDS: tuple[tuple[Reason, str], ...] = (
     (
@@ -46,9 +47,13 @@ def _pattern(word: str) -> str:
     return re.escape(word).replace(r"\-", "[- ]")
 
 
+def _words(reason: Reason, words: str) -> str:
+    codes = (rf"\b{re.escape(code)}(?![A-Za-z])" for code in REASONS.get(reason, ()))
+    return "|".join([*(_pattern(word) for word in words.split()), *codes])
+
+
 _PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
-    (reason, re.compile("|".join(_pattern(word) for word in words.split()), re.IGNORECASE))
-    for reason, words in _WORDS
+    (reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS
 )
 LONGEST = 400
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

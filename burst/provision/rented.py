@@ -13,7 +13,7 @@ import logging
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -35,11 +35,13 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # calls at work at the same time
 LOOK_S = 45.0  # how old what is known may be
+VACANT_LOOK_S = 20.0  # how old what is said of vacant places may be
 DOUBT_LOOK_S = 5.0  # and when a node gives no sign of life
 REACH_S = 120.0  # how long a fresh machine may take until ssh works
 INSTALL_S = 1800.0  # how long making the Python environment of a node may take
 GONE_LOOKS = 15  # how often a machine is asked to end and looked at before that failed
 NODE_ID = re.compile(r"n\d{3,}")
+RUN_TAG, NODE_TAG = "burst-run", "burst-node"  # what every machine carries
 GRACE_S = 120.0  # between the end of an agent and that of its machine
 
 
@@ -57,6 +59,7 @@ class Clusters(Protocol):
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]: ...
     def login(self, name: str, keys: Path) -> Login: ...
     def down(self, name: str) -> None: ...
+    def vacant(self, place: Place) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +75,61 @@ class Machine:
         return self.name
 
 
+def by_node(found: Iterable[tuple[str, Machine]]) -> dict[str, Machine]:
+    """Return machines by node; two of one node, whose launch was made once more, count as one."""
+    together: dict[str, list[Machine]] = {}
+    for node_id, machine in found:
+        together.setdefault(node_id, []).append(machine)
+    return {node_id: _as_one(its) for node_id, its in together.items()}
+
+
+def _as_one(its: list[Machine]) -> Machine:
+    there = [one for one in its if one.costs]
+    until = [one.until for one in its if one.until is not None]
+    open_end = any(one.until is None for one in there)
+    return Machine(
+        name=", ".join(one.name for one in there or its),
+        since=min(one.since for one in its),
+        until=None if open_end else max(until, default=None),
+        costs=bool(there),
+    )
+
+
 class Cloud(Protocol):
     """What the clouds themselves say of machines with a run's tags; see burst.provision.ec2."""
 
-    def machines(self, run_id: str) -> Mapping[str, Machine]: ...
-    def end(self, run_id: str, node_ids: Collection[str]) -> None: ...
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        """Return a run's machines by node, those that ended lately too. TransientError."""
+        ...
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        """End the machines of some nodes; safe to repeat. TransientError if that is not taken."""
+        ...
+
+    def keep(self, run_id: str) -> None:
+        """Put off when the cloud ends the run's machines by itself, if it does.
+
+        Called again and again while the run is driven. TransientError if that is not taken.
+        """
+        ...
+
+
+class Clouds:
+    """See Cloud: several of them as one."""
+
+    def __init__(self, clouds: Iterable[Cloud]) -> None:
+        self._clouds = tuple(clouds)
+
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        return {node: m for cloud in self._clouds for node, m in cloud.machines(run_id).items()}
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        for cloud in self._clouds:
+            cloud.end(run_id, node_ids)
+
+    def keep(self, run_id: str) -> None:
+        for cloud in self._clouds:
+            cloud.keep(run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +175,8 @@ class RentedProvisioner:
         self._times: Mapping[str, Machine] = {}
         self._look: Future[_Seen] | None = None
         self._seen: _Seen | None = None
+        self._vacant: Future[tuple[Place, ...]] | None = None
+        self._vacant_s = float("-inf")
 
     # Making ---------------------------------------------------------------------------------------
 
@@ -134,7 +189,8 @@ class RentedProvisioner:
     def _bring_up(self, node: _Node) -> None:
         """Make the machine and start its agent; what fails leaves no machine.
 
-        Without a machine it is a refusal; one whose agent does not start was there and is lost.
+        Without a machine it is a refusal. One whose set-up fails, SkyPilot's (a bucket that is not
+        there, say) or ours, was there and is lost: it is paid for, and there is an end to trying.
         """
         if node.given_up:
             return
@@ -150,17 +206,19 @@ class RentedProvisioner:
             if not isinstance(error, BurstError):
                 log.exception("%s could not be brought up", node.request.node_id)
                 said = f"{type(error).__name__}: {error}"
-            self._clear(node)
             reason: Reason = refusals.reason_of(said)
+            left = reason == "unknown" and self._is_there(node)
+            if not self._clear(node):
+                return
             place, gist = node.request.choice.place, refusals.gist(said)
-            if made:
-                node.failed = f"its agent did not start: {gist}"
+            if made or left:
+                node.failed = f"its {'agent did not start' if made else 'set-up failed'}: {gist}"
             else:
                 node.refused = (Refused(place=place, reason=reason, detail=gist),)
 
     def _make(self, node: _Node) -> None:
         request = node.request
-        labels = {"burst-run": request.run_id, "burst-node": request.node_id}
+        labels = {RUN_TAG: request.run_id, NODE_TAG: request.node_id}
         name = cluster_name(request.run_id, request.node_id)
         said = self._settings.home / "rented" / request.run_id / f"{request.node_id}.log"
         launch = partial(
@@ -174,17 +232,29 @@ class RentedProvisioner:
             log.warning("%s, once more: %s", name, refusals.gist(error.said))
             launch()  # SkyPilot's launches trip over each other when they furnish an account
 
-    def _clear(self, node: _Node) -> None:
-        """End what a failed launch may have left, until it is gone: SkyPilot leaves it running."""
+    def _is_there(self, node: _Node) -> bool:
+        """Whether a failed launch left a machine, as far as is known."""
         name = cluster_name(node.request.run_id, node.request.node_id)
-        while True:
+        try:
+            return name in self._clusters.states(name, refresh=False)
+        except TransientError:
+            return False
+
+    def _clear(self, node: _Node) -> bool:
+        """End what a failed launch may have left, until it is gone: SkyPilot leaves it running.
+
+        Of a node that is given up meanwhile, `end` sees to that: then return False.
+        """
+        name = cluster_name(node.request.run_id, node.request.node_id)
+        while not node.given_up:
             try:
                 self._clusters.down(name)
             except TransientError as error:
                 log.warning("%s: what is left of it is not ended yet: %s", name, error)
                 self._clock.sleep(5.0)
             else:
-                return
+                return True
+        return False
 
     def _start_agent(self, node: _Node) -> None:
         """Bring burst's code to the machine, once, and start the agent; again changes nothing."""
@@ -282,6 +352,7 @@ class RentedProvisioner:
     def _look_now(self, run_id: str) -> _Seen:
         at_s = self._clock.monotonic()
         self._ask_cloud(run_id)  # it answers at once, SkyPilot takes its time
+        self._keep(run_id)
         states = self._clusters.states(cluster_name(run_id, ""), refresh=True)
         found = {name[len(cluster_name(run_id, "")) :]: state for name, state in states.items()}
         return _Seen(at_s, {name: s for name, s in found.items() if NODE_ID.fullmatch(name)})
@@ -289,6 +360,29 @@ class RentedProvisioner:
     def _ask_cloud(self, run_id: str) -> None:
         if self._cloud is not None:
             self._times = {**self._times, **self._cloud.machines(run_id)}
+
+    def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
+        """Return the last answer; have the pool asked again, in a thread, when that is old."""
+        asked = self._vacant
+        if asked is None or (
+            asked.done() and self._clock.monotonic() - self._vacant_s >= VACANT_LOOK_S
+        ):
+            self._vacant_s = self._clock.monotonic()
+            self._vacant = self._calls.submit(self._count_vacant, tuple(places))
+        if asked is None or not asked.done() or asked.exception() is not None:
+            return ()
+        return asked.result()
+
+    def _count_vacant(self, places: tuple[Place, ...]) -> tuple[Place, ...]:
+        return tuple(place for place in places for _ in range(self._clusters.vacant(place)))
+
+    def _keep(self, run_id: str) -> None:
+        """Put off the machines' end; one look that fails to do so is made up for by the next."""
+        if self._cloud is not None:
+            try:
+                self._cloud.keep(run_id)
+            except TransientError as error:
+                log.warning("machines of %s are not kept longer yet: %s", run_id, error)
 
     def _view(self, name: str, seen: _Seen) -> NodeView:
         node, machine = self._nodes.get(name), self._times.get(name)

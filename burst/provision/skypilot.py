@@ -1,7 +1,8 @@
 """SkyPilot 0.14.1: candidates, machines and logins, through its SDK and its API server.
 
-The only `import sky`. Nothing of SkyPilot's gets out: no type, no exception, no status word. All
-calls block; each costs the API server a process for some seconds, so ask sparingly.
+The only `import sky` but for burst.provision.sky_plugin, which adds clouds to it. Nothing of
+SkyPilot's gets out: no type, no exception, no status word. All calls block; each costs the API
+server a process for some seconds, so ask sparingly.
 """
 
 from __future__ import annotations
@@ -18,13 +19,26 @@ from typing import Any, Literal
 
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
-from burst.cost.quotes import PER_HOUR, PER_MINUTE, PER_SECOND_60, RULE_UNKNOWN, BillingRule, Quote
+from burst.cost.quotes import (
+    PER_HOUR,
+    PER_MINUTE,
+    PER_SECOND,
+    PER_SECOND_60,
+    RULE_UNKNOWN,
+    BillingRule,
+    Quote,
+)
 from burst.errors import BurstError, SetupError, TransientError
+from burst.ports import Clock
+from burst.provision.alibaba.settings import Settings
+from burst.provision.pools import kind_of
 from burst.provision.refusals import RefusedError
+from burst.provision.sky_plugin.register import register, tell_server
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Resources, Task
 
 BILLING: Mapping[str, BillingRule] = {
+    "alibaba": PER_SECOND,  # ECS, "Pay-as-you-go": per second, invoiced hourly
     "aws": PER_SECOND_60,  # EC2, "On-Demand Pricing": per second, at least 60 s, Linux
     "lambda": PER_MINUTE,  # Lambda Cloud, "Billing": in one-minute increments
     "gcp": PER_SECOND_60,  # Compute Engine, "Pricing": per second, at least one minute
@@ -32,10 +46,24 @@ BILLING: Mapping[str, BillingRule] = {
     "runpod": PER_SECOND_60,
     "ibm": PER_HOUR,
 }
-OURS = frozenset({"local", "slurm"})  # pools that are not rented through SkyPilot
+USUAL_CATALOG = "SkyPilot's catalog"
+CATALOGS = {"alibaba": "Alibaba Cloud's prices"}  # whose words are not SkyPilot's own
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 ClusterState = Literal["starting", "up", "broken"]
+
+
+def prepare(home: Path) -> None:
+    """Have an API server that is started from here know burst's clouds too."""
+    tell_server(home)
+
+
+def refresh_alibaba(settings: Settings, clock: Clock) -> None:
+    """Have Alibaba Cloud's prices and stock be of now. SetupError when there are none at all."""
+    _sky()
+    from burst.provision.sky_plugin import alibaba_catalog
+
+    alibaba_catalog.refresh(settings, clock)
 
 
 def offers(task: Task) -> tuple[Offer, ...]:
@@ -47,12 +75,12 @@ def offers(task: Task) -> tuple[Offer, ...]:
     _sky()
     with _errors():
         named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
-        enabled = [cloud for cloud in _enabled(named - OURS) if cloud not in OURS]
+        named = {name for name in named if kind_of(name) == "cloud"}
+        enabled = [name for name in _enabled(named) if kind_of(name) == "cloud"]
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
-        raise SetupError(
-            "SkyPilot has no cloud enabled", hint="see what it wants: sky check aws lambda"
-        )
+        asked = " ".join(["sky check", *sorted(named)])
+        raise SetupError("SkyPilot has no cloud enabled", hint=f"see what it wants: {asked}")
     return tuple(dict.fromkeys(found))
 
 
@@ -119,7 +147,7 @@ def _offer(pinned: Any, cloud: str) -> Offer:  # noqa: ANN401 - sky's
     dated = _catalog_date(cloud)
     quote = Quote(
         usd_per_hour=Decimal(repr(float(pinned.get_cost(3600)))),
-        source=f"SkyPilot's catalog of {dated:%Y-%m-%d}",
+        source=f"{CATALOGS.get(cloud, USUAL_CATALOG)} of {dated:%Y-%m-%d}",
         observed_at=dated,
         billing=BILLING.get(cloud, RULE_UNKNOWN),
     )
@@ -155,7 +183,9 @@ def launch(
     RefusedError when the place gives none. Safe to call again for the same name.
     """
     sky = _sky()
-    task = sky.Task(name=name)
+    wanted = dict(wanted)
+    mounts = wanted.pop("file_mounts", {})
+    task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
     parts = (place.pool, place.region or "*", place.zone or "*")
     task.set_resources(
         sky.Resources(
@@ -238,6 +268,12 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def vacant(place: Place) -> int:
+    """Return 0: clouds do not say what they could give."""
+    del place
+    return 0
+
+
 def down(name: str) -> None:
     """End a cluster's machine; return when its cloud has taken it."""
     sky = _sky()
@@ -259,6 +295,7 @@ def _sky() -> Any:  # noqa: ANN401 - the module; it has no types worth the name
             hint="pip install 'burst-trainer[skypilot]'",
         ) from error
     logging.getLogger("sky").setLevel(logging.WARNING)  # it writes to standard output
+    register()
     return sky
 
 

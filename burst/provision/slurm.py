@@ -247,6 +247,15 @@ class Slurm:
             raise TransientError(f"no Slurm cluster answers: {silent[0].message}")
         return {name: state for name, state in found.items() if name.startswith(prefix)}
 
+    def vacant(self, place: Place) -> int:
+        """Return how many nodes of a place's partition have room for a job of its shape."""
+        cluster = self._clusters.get(place.pool)
+        if cluster is None:
+            return 0
+        shape = Shape.parse(place.machine_type)
+        there = (n for n in look(cluster, self._home).nodes if n.partition == place.zone)
+        return sum(node.has_free(shape) for node in there)
+
     def login(self, name: str, keys: Path) -> Login:
         """Return how a job's node is reached: through the login node, as a step of the job."""
         del keys

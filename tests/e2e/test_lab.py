@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.lab import image
+from tests.lab import image, market
+from tests.lab.hosts import GATEWAY
 from tests.lab.rig import REPO, Lab
 
 pytestmark = [
@@ -62,17 +63,24 @@ class Person:
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab = lab
         self.home = lab.env["BURST_HOME"]
+        self.before: list[str] = []  # what a command line begins with
         self.log = folder / "burst.log"
         self.runs: list[subprocess.Popen[bytes]] = []
 
     def burst(self, *argv: str, check: bool = True) -> str:
-        words = [sys.executable, "-m", "burst.cli", *argv]
+        words = [*self.before, sys.executable, "-m", "burst.cli", *argv]
         return self.lab.run(words, check=check, BURST_HOME=self.home).stdout
 
     def start(self, *argv: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "burst.cli", *argv]
+        words = [*self.before, sys.executable, "-m", "burst.cli", *argv]
         self.runs.append(self.lab.start(words, self.log, BURST_HOME=self.home))
         return self.runs[-1]
+
+    def train(self, step: int) -> subprocess.Popen[bytes]:
+        """Start the toy and wait until it has come to a step."""
+        run = self.start("run", str(TOY / "task.yaml"), "--yes")
+        self.until(lambda: int(self.status()["step"]) >= step)
+        return run
 
     def status(self) -> dict[str, Any]:
         """Return the state of this person's run."""
@@ -94,6 +102,11 @@ class Person:
         run.wait()
         self.runs.remove(run)
 
+    def move(self, folder: Path) -> None:
+        """Sit at another machine from now on, with nothing of burst's there."""
+        self.home = str(folder)
+        self.before = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', folder.name]
+
     def leave(self) -> None:
         """Stop what is still running."""
         for run in self.runs:
@@ -112,6 +125,11 @@ class Person:
         assert self.nodes() == {}
         (cost,) = json.loads(self.burst("cost", newest, "--json"))
         check_ledger(self, cost)
+
+    def check_kept(self, before: dict[str, dict[str, Any]]) -> None:
+        """The run had the same machines to its end, and no others."""
+        ended = self.nodes("terminated", self.status()["run"])
+        assert {n: i["id"] for n, i in ended.items()} == {n: i["id"] for n, i in before.items()}
 
     def lose(self, *, head: bool) -> str:
         """Have the cloud take the head, or the other node; return its zone."""
@@ -137,10 +155,10 @@ def person(lab: Lab, tmp_path: Path) -> Iterator[Person]:
 
 
 def test_a_full_zone_is_passed_over_and_a_reclaimed_node_replaced_in_another(
-    person: Person, undisturbed: str
+    person: Person, undisturbed: str, tmp_path: Path
 ) -> None:
     person.lab.capacity(**{"us-east-1a": {"m6i.large": 1}})
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
+    run = person.start("run", str(with_mounts(tmp_path)), "--yes")
     person.until(lambda: person.status()["step"] >= 9)
     there = person.nodes()
     assert sorted(i["zone"] for i in there.values()) == ["us-east-1a", "us-east-1b"]
@@ -186,8 +204,7 @@ def test_a_region_without_capacity_is_left_for_another(person: Person) -> None:
 def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(
     person: Person, undisturbed: str
 ) -> None:
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 16)
+    run = person.train(16)
     person.lose(head=True)
     assert run.wait(500) == 0, person.log.read_text()
     person.check_end(undisturbed)
@@ -197,8 +214,7 @@ def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(
 def test_a_notice_has_a_successor_asked_for_before_the_machine_goes(
     person: Person, undisturbed: str
 ) -> None:
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 9)
+    run = person.train(9)
     before = person.nodes()
     victim = max(before)
     person.lab.notice(before[victim]["id"], 120)
@@ -213,8 +229,7 @@ def test_another_home_adopts_a_run_whose_controller_was_killed(
     person: Person, undisturbed: str, tmp_path: Path
 ) -> None:
     """Law 8: the nodes train on meanwhile, and none is rented twice."""
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 9)
+    run = person.train(9)
     before = person.nodes()
     uri = person.status()["uri"]
     person.kill(run)
@@ -222,8 +237,52 @@ def test_another_home_adopts_a_run_whose_controller_was_killed(
     other = person.start("adopt", uri, "--yes")
     assert other.wait(400) == 0, person.log.read_text()
     person.check_end(undisturbed)
-    ended = person.nodes("terminated", person.status()["run"])
-    assert {n: i["id"] for n, i in ended.items()} == {n: i["id"] for n, i in before.items()}
+    person.check_kept(before)
+
+
+@pytest.mark.slow
+def test_two_controllers_race_and_one_wins(
+    person: Person, undisturbed: str, tmp_path: Path
+) -> None:
+    """While one lives no other gets the run; one that slept too long has lost it, and obeys."""
+    first = person.train(5)
+    uri, before = person.status()["uri"], person.nodes()
+    person.move(tmp_path / "another")
+    rival = person.start("adopt", uri, "--yes")
+    assert rival.wait(120) == 3, person.log.read_text()  # owned
+    person.runs.remove(rival)
+    first.send_signal(signal.SIGSTOP)  # a laptop's lid
+    other = person.start("adopt", uri, "--yes")
+    person.until(lambda: "another" in person.status().get("owner", ""), 120)
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(120) == 3, person.log.read_text()
+    person.runs.remove(first)
+    assert other.wait(400) == 0, person.log.read_text()
+    person.check_end(undisturbed)
+    person.check_kept(before)
+
+
+@pytest.mark.slow
+def test_a_server_of_skypilot_elsewhere_serves_as_well(
+    person: Person, undisturbed: str, tmp_path: Path
+) -> None:
+    """It has another home, so no key, state or file of SkyPilot's is shared with its client."""
+    lab, elsewhere = person.lab, tmp_path / "server"
+    market.furnish(elsewhere)
+    lab.run(["sky", "api", "stop"])
+    start = ["sky", "api", "start", "--host", "0.0.0.0"]  # noqa: S104 - of the lab
+    lab.run(start, HOME=str(elsewhere))
+    person.before = ["env", f"SKYPILOT_API_SERVER_ENDPOINT=http://{GATEWAY}:46580"]
+    run = person.start("run", str(with_mounts(tmp_path)), "--yes")
+    try:
+        person.until(lambda: person.status()["step"] >= 9)
+        person.lose(head=False)
+        assert run.wait(500) == 0, person.log.read_text()
+        person.check_end(undisturbed)
+    finally:
+        lab.run(["sky", "api", "stop"], HOME=str(elsewhere))
+        lab.run(["sky", "api", "start"])
+    assert (elsewhere / ".sky/state.db").exists()
 
 
 @pytest.mark.slow
@@ -232,8 +291,7 @@ def test_machines_end_themselves_when_nobody_takes_over(person: Person) -> None:
     home = Path(person.lab.env["BURST_HOME"])
     home.mkdir(exist_ok=True)
     (home / "pools.yaml").write_text("rented: {dead_man: 40s}\n")
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 3)
+    run = person.train(3)
     person.kill(run)
     killed = time.monotonic()
     person.until(lambda: person.nodes() == {}, 120)
@@ -245,8 +303,7 @@ def test_machines_end_themselves_when_nobody_takes_over(person: Person) -> None:
 @pytest.mark.slow
 def test_skypilots_server_and_database_may_be_lost(person: Person, undisturbed: str) -> None:
     """A healthy run goes on, and its machines are found by their tags at its end."""
-    run = person.start("run", str(TOY / "task.yaml"), "--yes")
-    person.until(lambda: person.status()["step"] >= 9)
+    run = person.train(9)
     before = sorted(person.nodes())
     person.lab.run(["sky", "api", "stop"])
     for path in (person.lab.home / ".sky").glob("state.db*"):
@@ -264,6 +321,34 @@ def test_ctrl_c_while_machines_are_made_leaves_none(person: Person) -> None:
     run.send_signal(signal.SIGINT)
     assert run.wait(120) == 130, person.log.read_text()
     assert person.nodes() == {}
+
+
+@pytest.mark.slow
+def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_recycled(
+    person: Person, undisturbed: str, tmp_path: Path
+) -> None:
+    text = (TOY / "task.yaml").read_text().replace("infra: aws", "infra: alibaba/ap-southeast-1")
+    (tmp_path / "task.yaml").write_text(text.replace("workdir: .", f"workdir: {TOY}"))
+    person.lab.ecs_stock(**{"ap-southeast-1a": {"ecs.g7.large": 1}})
+    run = person.start("run", str(tmp_path / "task.yaml"), "--yes", "--env", "PAUSE_S=2")
+    person.until(lambda: person.status()["step"] >= 3)
+    before = person.nodes()
+    assert sorted(i["zone"] for i in before.values()) == ["ap-southeast-1a", "ap-southeast-1b"]
+    assert {i["spot"] for i in before.values()} == {True}
+    victim = max(before)
+    person.lab.notice(before[victim]["id"], 45)
+    person.until(lambda: max(person.nodes(), default="") > victim)
+    assert re.search(rf"notice +{victim} leaves in \d\d s", person.said())
+    person.until(lambda: victim not in person.nodes())
+    assert run.wait(500) == 0, person.log.read_text()
+    person.lab.ecs_stock()
+    newest = person.status()["run"]
+    assert victim in person.nodes("terminated", newest)
+    assert weights(person.burst("logs", newest)) == undisturbed
+    assert person.nodes() == {}
+    assert re.search(r"refused +n00\d by alibaba/ap-southeast-1a .*: capacity", person.said())
+    (cost,) = json.loads(person.burst("cost", newest, "--json"))
+    check_ledger(person, cost, exact_s=65.0)  # ECS tells minutes
 
 
 @pytest.fixture
@@ -316,7 +401,18 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
     assert len({row["node_id"] for row in cost["rows"]}) == 3
 
 
-def check_ledger(person: Person, cost: dict[str, Any]) -> None:
+def with_mounts(folder: Path) -> Path:
+    """Return the toy's task, with a file for the home and a folder outside it on each node."""
+    (folder / "given").mkdir()
+    (folder / "given" / "words.txt").write_text("hello")
+    text = (TOY / "task.yaml").read_text().replace("workdir: .", f"workdir: {TOY}")
+    mounts = f"{{~/.config/hello.txt: {folder}/given/words.txt, /srv/given: {folder}/given}}"
+    check = "cmp ~/.config/hello.txt /srv/given/words.txt"
+    (folder / "task.yaml").write_text(f"{text}file_mounts: {mounts}\nsetup: {check}\n")
+    return folder / "task.yaml"
+
+
+def check_ledger(person: Person, cost: dict[str, Any], exact_s: float = 2.5) -> None:
     """The ledger has each machine for as long as the cloud itself had it, to the second."""
     rows: dict[str, float] = {}
     for row in cost["rows"]:
@@ -327,4 +423,4 @@ def check_ledger(person: Person, cost: dict[str, Any]) -> None:
     for name, instance in mine.items():
         seen = {k: datetime.fromisoformat(v) for k, v in times[instance["id"]].items()}
         there = seen["until"] - seen["since"]
-        assert rows[name] == pytest.approx(there.total_seconds(), abs=2.5)
+        assert rows[name] == pytest.approx(there.total_seconds(), abs=exact_s)

@@ -192,7 +192,7 @@ def test_jobs_end_themselves_when_nobody_takes_over(person: Person) -> None:
     run.kill()
     run.wait()
     person.run = None
-    named = [f"burst-{person.status()['run']}-n00{n} on slurm/lab" for n in (1, 2)]
+    named = [f"burst-{person.status()['run']}-n00{n} on slurm" for n in (1, 2)]
     person.until(lambda: person.burst("doctor", "--reap", check=False).split("\n")[:2] == named, 15)
     person.until(lambda: person.lab.jobs() == {}, 90)
     person.until(lambda: person.lab.left(person.status()["run"]) == [], 20)

@@ -3,8 +3,9 @@
 A running instance has a machine of tests.lab.hosts; ended, its machine dies. A Unix socket takes
 one JSON object a line: {"do": "capacity", "table": {"us-east-1a": {"m6i.large": 0}}} (zone, region
 or *, then type or *, then how many may run), {"do": "notice", "id": ..., "seconds": 60}, {"do":
-"reclaim", "id": ...}, {"do": "state"}, and of machines that are not the cloud's {"do": "host",
-"name": ..., "address": ..., "key": ...}, {"do": "cut", "name": ...}.
+"reclaim", "id": ...}, {"do": "stock", "table": ...} of Alibaba Cloud (tests.lab.alibaba), which is
+in the same lab, {"do": "state"}, and of machines that are not a cloud's {"do": "host", "name": ...,
+"address": ..., "key": ...}, {"do": "cut", "name": ...}.
 
 Every API call is counted by name, so that a test can hold a policy against them, and by whose
 keys. Machines have a metadata service: their role's keys, which are good for an hour, and notices
@@ -46,6 +47,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import run_simple
 
 from tests.lab import hosts
+from tests.lab.alibaba import Alibaba, key_of
 from tests.lab.market import ROLE
 
 ACCOUNT = "123456789012"
@@ -66,6 +68,7 @@ class Cloud:
         self.keys: dict[str, set[str]] = collections.defaultdict(set)  # by address
         self.notices: dict[str, str] = {}
         self.times: dict[str, dict[str, str]] = {}  # when we first saw an instance run, and end
+        self.alibaba = Alibaba()
 
     def instances(self) -> Iterator[tuple[str, Any]]:
         for region, backend in list(ec2_backends[ACCOUNT].items()):
@@ -85,13 +88,15 @@ class Cloud:
             time.sleep(LOOK_S)  # noqa: TID251
 
     def follow_once(self) -> None:
-        running = {i.id: i for i in self.running()}
+        running = {i.id: (i.private_ip, _key(i)) for i in self.running()}
+        for name, machine in self.alibaba.running().items():
+            running[name] = (machine.ip, key_of(machine, _keys))
         now = datetime.now(UTC).isoformat()
-        for name, instance in running.items():
+        for name, (address, key) in running.items():
             if name not in self.machines:
                 self.machines.add(name)
                 self.times[name] = {"since": now}
-                hosts.start(name, instance.private_ip, _key(instance))
+                hosts.start(name, address, key)
         for name in self.machines - running.keys():
             self.machines.remove(name)
             self.times[name]["until"] = now
@@ -116,7 +121,9 @@ class Cloud:
     def do(self, wish: dict[str, Any]) -> Any:
         if wish["do"] == "capacity":
             self.table = wish["table"]
-        elif wish["do"] == "notice":
+        elif wish["do"] == "stock":
+            self.alibaba.sold_out(wish["table"])
+        elif wish["do"] == "notice" and not self.alibaba.take(wish["id"], wish["seconds"]):
             ends = datetime.now(UTC) + timedelta(seconds=wish["seconds"])
             self.notices[wish["id"]] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
         elif wish["do"] == "host":
@@ -132,7 +139,8 @@ class Cloud:
             "keys": {address: sorted(keys) for address, keys in self.keys.items()},
             "machines": sorted(self.machines),
             "times": self.times,
-            "instances": [_told(region, instance) for region, instance in self.instances()],
+            "instances": [_told(region, instance) for region, instance in self.instances()]
+            + self.alibaba.told(),
         }
 
 
@@ -159,6 +167,11 @@ def _key(instance: Any) -> str:
     text = raw.decode() if isinstance(raw, bytes) else str(raw)
     if not text.lstrip().startswith("#"):
         text = base64.b64decode(text).decode()
+    return _keys(text)
+
+
+def _keys(text: str) -> str:
+    """Return the SSH keys in cloud-init data."""
     people = (yaml.safe_load(text) or {}).get("users", [])
     keys = [
         k for person in people if isinstance(person, dict) for k in person["ssh_authorized_keys"]

@@ -16,6 +16,7 @@ NETWORK = "burst-lab"  # the namespace that stands for the Internet; it has no w
 BRIDGE = "br0"
 GATEWAY = "10.255.0.1"  # where the clouds' own services are
 METADATA = "169.254.169.254"
+ECS_METADATA = "100.100.100.200"  # Alibaba Cloud's
 INIT = """#!/bin/bash
 hostname {name}
 mkdir -p /run/sshd
@@ -45,7 +46,8 @@ def network_up() -> None:
     ip("-n", NETWORK, "link", "set", "lo", "up")
     ip("-n", NETWORK, "link", "add", BRIDGE, "type", "bridge")
     ip("-n", NETWORK, "addr", "add", f"{GATEWAY}/8", "dev", BRIDGE)
-    ip("-n", NETWORK, "addr", "add", f"{METADATA}/32", "dev", BRIDGE)
+    for service in (METADATA, ECS_METADATA):
+        ip("-n", NETWORK, "addr", "add", f"{service}/32", "dev", BRIDGE)
     ip("-n", NETWORK, "link", "set", BRIDGE, "up")
 
 
@@ -75,7 +77,8 @@ def start(name: str, address: str, key: str) -> None:
     ip("-n", space, "link", "set", "lo", "up")
     ip("-n", space, "addr", "add", f"{address}/8", "dev", "eth0")
     ip("-n", space, "link", "set", "eth0", "up")
-    ip("-n", space, "route", "add", f"{METADATA}/32", "dev", "eth0")
+    for service in (METADATA, ECS_METADATA):
+        ip("-n", space, "route", "add", f"{service}/32", "dev", "eth0")
     layers = f"lowerdir={image.mount()},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, str(root)], check=True)
     host = f"ip-{address.replace('.', '-')}"

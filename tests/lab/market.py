@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from ecs_http import KEY_ID, SECRET
 from tests.lab.hosts import GATEWAY
 
 REGIONS = {  # the zones' ids, which catalogs use; moto's own
@@ -15,6 +16,8 @@ REGIONS = {  # the zones' ids, which catalogs use; moto's own
     "us-west-2": ("usw2-az2", "usw2-az1"),
 }
 ENDPOINT = f"http://{GATEWAY}:5555"
+ECS_PORT = 5556
+ECS_ENDPOINT = f"http://{GATEWAY}:{ECS_PORT}"
 BUCKET = "burst-lab"
 ROLE = "skypilot-v1"
 VPC = "lab-vpc"
@@ -54,7 +57,8 @@ JOBS = """jobs:
   controller:
     consolidation_mode: true
 """
-PLUGINS = "plugins: [{class: tests.lab.plugin.OfflineNetworkCheck}]\n"
+BURST_PLUGIN = "burst.provision.sky_plugin.plugin.BurstPlugin"
+NETWORK_PLUGIN = "tests.lab.plugin.OfflineNetworkCheck"
 
 
 def furnish(home: Path, *, managed_jobs: bool = False) -> None:
@@ -77,7 +81,11 @@ def furnish(home: Path, *, managed_jobs: bool = False) -> None:
     known = {"release_version": "0.14.1", "cached_at": tomorrow}
     (home / ".sky/version_cache.json").write_text(json.dumps(known))
     (home / ".sky/config.yaml").write_text(CONFIG + (JOBS if managed_jobs else ""))
-    (home / "plugins.yaml").write_text(PLUGINS if managed_jobs else "plugins: []\n")
+    plugins = [BURST_PLUGIN, *([NETWORK_PLUGIN] if managed_jobs else [])]
+    (home / "plugins.yaml").write_text(json.dumps({"plugins": [{"class": p} for p in plugins]}))
+    (home / ".aliyun").mkdir()
+    keys = {"name": "lab", "mode": "AK", "access_key_id": KEY_ID, "access_key_secret": SECRET}
+    (home / ".aliyun/config.json").write_text(json.dumps({"current": "lab", "profiles": [keys]}))
     (home / ".aws").mkdir()
     (home / ".aws/credentials").write_text(
         "[default]\naws_access_key_id = AKIALABLABLABLABLAB0\naws_secret_access_key = lab\n"

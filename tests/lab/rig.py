@@ -38,7 +38,8 @@ class Lab:
             "HOME": str(self.home),
             "BURST_HOME": str(self.home / ".burst"),
             "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
-            "PYTHONPATH": str(REPO),
+            "PYTHONPATH": f"{REPO}:{REPO / 'tests/support'}",
+            "BURST_ALIBABA_ENDPOINT": market.ECS_ENDPOINT,
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
             "SKYPILOT_SERVER_PLUGINS_CONFIG": str(self.home / "plugins.yaml"),
             "PIP_NO_BUILD_ISOLATION": "0",  # which means: without; SkyPilot's wheel, offline
@@ -141,7 +142,7 @@ class Lab:
         self._do(do="capacity", table=table)
 
     def notice(self, name: str, seconds: float) -> None:
-        """Tell a machine that it will be taken away; it is not."""
+        """Tell a machine that it will be taken away; EC2 does not do it then, ECS does."""
         self._do(do="notice", id=name, seconds=seconds)
 
     def host(self, name: str, address: str, key: str) -> None:
@@ -151,6 +152,10 @@ class Lab:
     def cut(self, name: str) -> None:
         """End such a machine as a power cut does."""
         self._do(do="cut", name=name)
+
+    def ecs_stock(self, **table: dict[str, int]) -> None:
+        """Say how many of a type are left in a zone of Alibaba Cloud: `{"zone": {"*": 0}}`."""
+        self._do(do="stock", table=table)
 
     def reclaim(self, name: str) -> None:
         """Take a machine away, as a cloud takes spot machines."""

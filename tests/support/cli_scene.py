@@ -59,6 +59,9 @@ class StillClock:
     def monotonic(self) -> float:
         return self.seconds
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
 

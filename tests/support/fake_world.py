@@ -65,6 +65,9 @@ class World:
     def monotonic(self) -> float:
         return self.seconds
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def sleep(self, seconds: float) -> None:
         before = self.seconds
         self.seconds += seconds
@@ -223,3 +226,19 @@ class Deadly:
         if self._left == 0:
             raise Killed
         return version
+
+
+def check_books(world: World) -> None:
+    """Hold the ledger against the machines that there were: no row without one, none without."""
+    assert world.cloud.alive() == {}
+    spans = read_history(Journal(world.store)).spans
+    made = {m.request.node_id: m for m in world.cloud.machines.values()}
+    paid = {span.node_id: span for span in spans if not span.refused}
+    assert made.keys() <= paid.keys(), "a machine without a row"
+    assert len({span.node_id for span in spans}) == len(spans), "two rows for one launch"
+    assert all(span.ended for span in spans)
+    for name, machine in made.items():
+        ended = paid[name].ended
+        assert machine.ended is not None
+        assert ended is not None
+        assert (paid[name].launched, ended) == (machine.born, machine.ended)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from burst.agent.notices import Ec2, Notices, Slurm, source
+from burst.agent.notices import Ec2, Ecs, Metadata, Notices, Slurm, source
 
 
 class Service(ThreadingHTTPServer):
-    """EC2's metadata service, as far as notices go."""
+    """A cloud's metadata service, as far as notices go; words as its documentation has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, path: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.header = f"X-{name}-metadata-token"
+        self.path = path
+        self.refuses = 401
         self.answer: tuple[int, str] = (404, "")
         self.tokens: list[str] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -35,26 +39,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def do_PUT(self) -> None:
-        if self.path != "/latest/api/token" or not self.headers.get(
-            "X-aws-ec2-metadata-token-ttl-seconds"
-        ):
+        wish = self.headers.get(f"{self.server.header}-ttl-seconds")
+        if self.path != "/latest/api/token" or not wish:
             self._say(400, "")
             return
         self.server.tokens.append(f"token-{len(self.server.tokens)}")
         self._say(200, self.server.tokens[-1])
 
     def do_GET(self) -> None:
-        given = self.headers.get("X-aws-ec2-metadata-token")
+        given = self.headers.get(self.server.header)
         if not self.server.tokens or given != self.server.tokens[-1]:
-            self._say(401, "")
+            self._say(self.server.refuses, "")
             return
-        assert self.path == "/latest/meta-data/spot/instance-action"
+        assert self.path == self.server.path
         self._say(*self.server.answer)
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
-    made = Service()
+@contextmanager
+def served(name: str, path: str) -> Iterator[Service]:
+    made = Service(name, path)
     work = threading.Thread(target=made.serve_forever, args=(0.05,))
     work.start()
     yield made
@@ -63,8 +66,20 @@ def service() -> Iterator[Service]:
     made.server_close()
 
 
-def looked(service: Service, times: int = 1) -> Notices:
-    made = Notices(Ec2(service.url), "aws")
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with served("aws-ec2", "/latest/meta-data/spot/instance-action") as made:
+        yield made
+
+
+@pytest.fixture
+def ecs() -> Iterator[Service]:
+    with served("aliyun-ecs", "/latest/meta-data/instance/spot/termination-time") as made:
+        yield made
+
+
+def looked(service: Service, times: int = 1, kind: type[Metadata] = Ec2) -> Notices:
+    made = Notices(kind(service.url), "aws")
     for _ in range(times):
         made.look()
     return made
@@ -100,6 +115,34 @@ def test_a_notice_says_what_time_is_left(service: Service) -> None:
 def test_what_is_not_a_notice_is_none(service: Service, answer: tuple[int, str]) -> None:
     service.answer = answer
     assert looked(service).newest() is None
+
+
+def test_a_notice_of_alibaba_cloud(ecs: Service) -> None:
+    assert looked(ecs, kind=Ecs).newest() is None
+    ends = datetime.now(UTC) + timedelta(seconds=300)
+    ecs.answer = (200, f"{ends:%Y-%m-%dT%H:%M:%SZ}\n")
+    found = looked(ecs, kind=Ecs).newest()
+    assert found is not None
+    assert 297 < found["left_s"] <= 300
+
+
+@pytest.mark.parametrize(
+    "answer", [(200, ""), (200, "soon"), (200, "2026-01-05T18:02:00"), (500, ""), (200, "<html>")]
+)
+def test_what_is_no_notice_of_alibaba_cloud(ecs: Service, answer: tuple[int, str]) -> None:
+    ecs.answer = answer
+    assert looked(ecs, kind=Ecs).newest() is None
+
+
+def test_a_token_that_alibaba_cloud_forbids_is_renewed(ecs: Service) -> None:
+    ecs.refuses, ecs.answer = 403, (200, "2020-01-05T18:02:00Z")
+    made = looked(ecs, kind=Ecs)
+    assert made.newest() == {"left_s": 0.0, "source": "aws"}
+    other = Notices(Ecs(ecs.url, "old"), "alibaba")
+    other.look()
+    assert other.newest() is None
+    other.look()
+    assert other.newest() == {"left_s": 0.0, "source": "alibaba"}
 
 
 def test_a_machine_without_the_service_has_none() -> None:
@@ -185,3 +228,5 @@ def test_only_clouds_that_give_notice_are_asked() -> None:
     assert source("aws", {}) == Ec2("http://169.254.169.254")
     other = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://[fd00:ec2::254]/"}
     assert source("aws", other) == Ec2("http://[fd00:ec2::254]")
+    assert source("alibaba", {}) == Ecs("http://100.100.100.200")
+    assert source("alibaba", {"BURST_ALIBABA_METADATA": "http://here/"}) == Ecs("http://here")

@@ -10,6 +10,7 @@ import pytest
 from burst import wiring
 from burst.errors import StorageError
 from burst.storage.memory import MemoryStore
+from burst.storage.open import open_store
 from cli_scene import Call
 
 PLENTY = 10 * 1024**3
@@ -93,6 +94,26 @@ def test_the_probe_of_the_store_is_taken_away(burst: Call, monkeypatch: pytest.M
     monkeypatch.setattr(wiring, "store", lambda _: store)
     assert broken(burst) == {}
     assert list(store.keys()) == []
+
+
+def test_nothing_is_left_in_the_folder_of_runs(
+    burst: Call, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setattr(wiring, "store", open_store)
+    assert broken(burst) == {}
+    assert list((home / "runs").iterdir()) == []
+
+
+def test_an_ssh_host_that_is_silent_is_told_with_the_login_to_try(
+    burst: Call, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setattr("burst.provision.hosts.Hosts.look", lambda _: ())
+    home.mkdir(exist_ok=True)
+    (home / "pools.yaml").write_text(
+        "ssh: {lab: {user: me, identity_file: /k, hosts: [{ip: box, port: 2222}]}}\n"
+    )
+    fix = "let this command work without a password: ssh -p 2222 -i /k me@box true"
+    assert broken(burst) == {"ssh/lab box": ("me@box:2222 does not answer", fix)}
 
 
 def test_what_still_runs_of_a_run_that_nobody_drives(

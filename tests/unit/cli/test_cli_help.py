@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from burst import __version__
-from burst.cli import app
+from burst.cli import ELSEWHERE, app
 from cli_scene import Call
 
 GOLDEN = Path(__file__).parents[2] / "data" / "cli_help.txt"
@@ -81,6 +81,8 @@ def test_version(burst: Call) -> None:
     ("argv", "message"),
     [
         (["frobnicate"], "No such command 'frobnicate'"),
+        (["launch", "-y", "-d", "a.yaml"], "No such command 'launch'; it is: burst run FILE"),
+        (["down", "-a"], "No such command 'down'; it is: burst stop RUN"),
         (["check"], "Missing argument 'FILE'"),
         (["run"], "Missing argument 'FILE'"),
         (["chaos", "toy"], "Missing option '--kill'"),
@@ -97,6 +99,12 @@ def test_a_wrong_command_line_ends_with_2_and_says_why(
     assert (said.code, said.out) == (2, "")
     assert message in said.err
     assert "Traceback" not in said.err
+
+
+def test_what_stands_for_another_tools_command_is_one_of_ours() -> None:
+    assert not ELSEWHERE.keys() & commands().keys()
+    ours = {words.split()[0] for words in ELSEWHERE.values()}
+    assert ours <= {*commands(), "--version", "--help"}
 
 
 def test_burst_alone_shows_the_commands(burst: Call) -> None:

@@ -203,7 +203,7 @@ def test_resume_of_a_run_that_is_on_is_refused(burst: Call, on: Run) -> None:
         "",
         (
             f"error: {on.record.run_id} is on, driven by ann, process 7 on box, started 0\n"
-            "hint: burst logs -f\n"
+            f"hint: burst logs -f {on.record.run_id}\n"
         ),
     )
 

@@ -45,6 +45,7 @@ def test_check_says_what_a_valid_file_does(burst: Call, file: Path) -> None:
 
 
 def test_check_names_the_function_and_warns_on_stderr(burst: Call, file: Path) -> None:
+    (file.parent / "train.py").touch()
     file.write_text("name: two\nnum_nodes: 2\nburst: {train: train.py:main, micro_batch: 2}\n")
     said = burst("check", file)
     assert (said.code, said.out) == (0, f"{file}: ok; two runs train.py:main on 2 nodes\n")
@@ -135,7 +136,7 @@ def test_what_nothing_here_can_run_ends_with_4_and_the_reason(
     assert said.err == (
         "error: nothing here can run big\n"
         "  local    is in local, the task names aws\n"
-        "hint: burst plan shows what was looked at; burst doctor shows what this machine has\n"
+        "hint: burst doctor shows what this machine and your SSH hosts have\n"
     )
 
 
@@ -174,6 +175,45 @@ def test_a_check_in_json_is_that_and_nothing_else(burst: Call, file: Path) -> No
     assert found["task"]["name"] == "simple"
 
 
+def test_a_check_in_json_has_the_problems_of_a_bad_file(burst: Call, file: Path) -> None:
+    file.write_text("name: typo\nnum_workers: 2\nrun: x\n")
+    said = burst("check", file, "--json")
+    message = "unknown field; did you mean num_nodes?"
+    problem = {"field": "num_workers", "message": message, "line": 2, "written": None}
+    assert json.loads(said.out) == {"valid": False, "problems": [problem]}
+    assert (said.code, said.err) == (2, burst("check", file).err)
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ("", 2),
+        ("setup: git clone somewhere", 0),
+        ("workdir: {url: https://example.com/a.git}", 0),
+        ("file_mounts: {/src: s3://bucket/src}", 0),
+    ],
+)
+def test_a_file_of_the_function_must_be_there_unless_it_may_come_later(
+    burst: Call, file: Path, more: str, code: int
+) -> None:
+    file.write_text(f"name: late\n{more}\nburst: {{train: train.py:main}}\n")
+    said = burst("check", file)
+    path = file.parent / "train.py"
+    problem = f"  line 3: burst.train: there is no file {path} (written: train.py:main)\n"
+    assert (said.code, problem in said.err) == (code, code == 2)
+
+
+def test_a_strategy_that_there_is_not_yet_is_refused_before_a_node_starts(
+    burst: Call, file: Path, scene: Scene
+) -> None:
+    (file.parent / "train.py").touch()
+    file.write_text("name: sharded\nburst: {train: train.py:main, strategy: fsdp2}\n")
+    said = burst("run", file)
+    assert said.code == 9
+    assert "error: strategy fsdp2 is not available yet" in said.err
+    assert list(scene.runs.all()) == []
+
+
 def test_the_schema_is_json(burst: Call) -> None:
     said = burst("schema")
     assert (said.code, said.err) == (0, "")
@@ -181,6 +221,7 @@ def test_the_schema_is_json(burst: Call) -> None:
 
 
 def test_the_command_line_beats_the_file(burst: Call, file: Path) -> None:
+    (file.parent / "t.py").touch()
     file.write_text(
         "name: dear\nnum_nodes: 2\nresources: {use_spot: true}\n"
         "burst: {train: t.py:main, workers: 2, budget_usd: 20}\n"

@@ -28,6 +28,7 @@ from burst.cost.events import (
     TakenOver,
     Tick,
     UserFailed,
+    Vacant,
     WorkersStarted,
 )
 from burst.cost.placement import Place
@@ -35,6 +36,7 @@ from burst.records import stamp
 from cli_scene import BEGIN, at
 
 HERE = Place(pool="local", machine_type="box", owned=True)
+OWN = Place(pool="ssh/lab", machine_type="2-cpu", owned=True)
 AWS = Place(pool="aws", region="us-east-1", zone="us-east-1a", machine_type="m6i.large", spot=True)
 EAST = Place(pool="aws", region="us-east-1", zone="us-east-1b", machine_type="m6i.large", spot=True)
 
@@ -135,6 +137,29 @@ CHANGES: list[tuple[State, Event, tuple[str, str] | None]] = [
         Active(waiting=(Slot(index=0, until_s=309.0),), refusal=f"{AWS}: capacity"),
         LaunchRefused(node_id="n001", refusals=(Refused(place=AWS, reason="capacity"),), at_s=9.0),
         ("refused", "n001 by aws/us-east-1a m6i.large spot: capacity; asking again in 5 min 0 s"),
+    ),
+    (
+        Active(
+            nodes=(
+                Node(node_id="n001", index=0, state="up", since_s=1.0, place=AWS, moving=True),
+                Node(node_id="n002", index=0, state="asked", since_s=9.0, place=OWN),
+            )
+        ),
+        Vacant(places=(OWN,), left_s=None, at_s=9.0),
+        ("moving", "n001 in aws/us-east-1a m6i.large spot to ssh/lab 2-cpu"),
+    ),
+    (UP, Vacant(places=(), left_s=None, at_s=9.0), None),
+    (
+        Active(
+            nodes=(Node(node_id="n002", index=0, state="asked", since_s=9.0, place=AWS),), late=True
+        ),
+        TICK,
+        ("launching", "n002 in aws/us-east-1a m6i.large spot; the run is late"),
+    ),
+    (
+        Active(nodes=(Node(node_id="n002", index=0, state="asked", since_s=9.0, place=OWN),)),
+        TICK,
+        None,
     ),
     (STOPPING, TICK, ("stopping", "spending reached $1; saving first")),
     (UP, TICK, None),

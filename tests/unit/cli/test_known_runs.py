@@ -55,6 +55,13 @@ def test_a_tasks_name_means_its_newest_run(scene: Scene) -> None:
     assert scene.runs.find("toy").record == made[-1]
 
 
+def test_a_tasks_name_may_be_written_as_ids_spell_it(scene: Scene) -> None:
+    scene.make("My task!")
+    scene.clock.sleep(1)
+    newest = scene.make("My task!").record
+    assert [scene.runs.find(name).record for name in ("My task!", "my-task")] == [newest, newest]
+
+
 def test_a_tasks_name_beats_the_beginning_of_anothers(scene: Scene) -> None:
     scene.make("tiny-lm")
     run = scene.make("tiny")

@@ -168,7 +168,8 @@ def test_the_users_error_ends_the_run_at_once_unless_restarts_are_allowed() -> N
     again, none = play(error, state=training(twice), limits=twice)
     assert isinstance(again, Active)
     assert none == ()
-    assert isinstance(play(error, state=again, limits=twice)[0], Done)
+    assert play(error, state=again, limits=twice) == (again, ())  # counted already
+    assert isinstance(play(replace(error, attempt=2), state=again, limits=twice)[0], Done)
 
 
 def test_a_stop_saves_first_and_releases_after() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burst.cost.offers import Offer, candidates, plan, rejections
+from burst.cost.offers import Offer, candidates, choices_of, plan, rejections
 from burst.cost.quotes import PER_HOUR, PER_SECOND, BillingRule, Quote
 from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Pools, Resources, Task
 
@@ -207,3 +207,32 @@ def test_every_offer_is_either_a_candidate_or_rejected(
     assert ladder == sorted(ladder)
     shuffle.shuffle(offers)
     assert [c.usd_per_hour for c in plan(one, offers).candidates] == ladder
+
+
+OWN_AND_RENTED = (offer("aws", "1"), offer("ssh/lab", "3"), offer("gcp", "2"))
+
+
+def waits(one: Task) -> dict[str, float]:
+    found = choices_of(one, candidates(one, OWN_AND_RENTED))
+    return {choice.place.pool: choice.after_s for choice in found}
+
+
+def test_own_machines_come_first_and_the_others_after_a_wait() -> None:
+    assert waits(task()) == {"ssh/lab": 0.0, "aws": 0.0, "gcp": 0.0}
+    assert list(waits(task())) == ["ssh/lab", "aws", "gcp"]
+    assert waits(task(pools=Pools(overflow_after_s=60.0))) == {
+        "ssh/lab": 0.0,
+        "aws": 60.0,
+        "gcp": 60.0,
+    }
+
+
+def test_preferred_pools_are_waited_for_as_well() -> None:
+    one = task(pools=Pools(prefer=("gcp",), overflow_after_s=60.0))
+    assert list(waits(one)) == ["gcp", "ssh/lab", "aws"]
+    assert waits(one) == {"gcp": 0.0, "ssh/lab": 0.0, "aws": 60.0}
+
+
+def test_without_anything_to_wait_for_there_is_no_wait() -> None:
+    one = task(Resources(infra=Infra(cloud="aws")), pools=Pools(overflow_after_s=60.0))
+    assert waits(one) == {"aws": 0.0}

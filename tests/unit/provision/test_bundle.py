@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def test_a_workdir_arrives_as_it_was_but_for_what_is_ignored(folder: Path, tmp_p
     there = {str(p.relative_to(tmp_path / "there")) for p in (tmp_path / "there").rglob("*")}
     assert there == {".gitignore", "a", "data", "data/keep.txt", "run.sh", "train.py"}
     assert (tmp_path / "there/run.sh").readlink() == Path("train.py")
+
+
+def test_links_out_of_a_workdir_arrive_as_links_and_pipes_do_not(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A virtual environment has some; a node must not fall over them, again and again."""
+    (folder / "python").symlink_to("/usr/bin/python3")
+    (folder / "beside").symlink_to("../other")
+    os.mkfifo(folder / "pipe")
+    unpack(pack(folder), tmp_path / "there")
+    assert (tmp_path / "there/python").readlink() == Path("/usr/bin/python3")
+    assert (tmp_path / "there/beside").readlink() == Path("../other")
+    assert not (tmp_path / "there/pipe").exists()
 
 
 def test_a_skyignore_counts_alone(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from burst.cost.placement import Place
 from burst.errors import SetupError, SpecError, TransientError
-from burst.provision.hosts import Host, Hosts, offers, read_hosts, release_command
+from burst.provision.hosts import CLAIM, Host, Hosts, offers, read_hosts, release_command
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.ssh import Ssh
 from burst.records import scratch_name
@@ -222,3 +223,60 @@ def test_every_problem_of_the_file_is_told_at_once() -> None:
         "ssh.four.hosts[1].user",
     ]
     assert all(re.search(r"needs|twice|known", p.message) for p in raised.value.problems)
+
+
+def test_two_that_take_over_one_dead_claim_do_not_both_have_it(tmp_path: Path) -> None:
+    """Both have found the claim dead; the slower one must not remove what the faster one made."""
+    claim = tmp_path / f".burst/claim-{os.uname().nodename}"
+    claim.parent.mkdir()
+    claim.symlink_to("burst-old-abcdef-n001")
+    os.utime(claim, (1, 1), follow_symlinks=False)
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    os.mkfifo(tmp_path / "found")
+    os.mkfifo(tmp_path / "go")
+    waits = f'echo >"{tmp_path}/found"; read line <"{tmp_path}/go"; exec /bin/rm "$@"'
+    (slow / "rm").write_text(f"#!/bin/sh\n{waits}\n")
+    (slow / "rm").chmod(0o755)
+
+    def start(name: str, path: str) -> subprocess.Popen[bytes]:
+        text = CLAIM.format(name=name, old="burst-old-abcdef-n001", scratch="/nonexistent")
+        env = {"HOME": str(tmp_path), "PATH": path}
+        return subprocess.Popen(["sh", "-c", text], env=env, stdout=subprocess.PIPE)
+
+    first = start(N1, f"{slow}:{os.environ['PATH']}")
+    (tmp_path / "found").read_text()
+    second = start(N2, os.environ["PATH"])
+    with contextlib.suppress(subprocess.TimeoutExpired):  # without the lock it is through by then
+        second.wait(3)
+    (tmp_path / "go").write_text("\n")
+    said = [process.communicate(timeout=10)[0].decode().strip() for process in (first, second)]
+    assert said == [N1, N1]
+
+
+def test_a_host_that_cannot_be_claimed_hides_no_other(
+    world: World, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk is full, say."""
+    answers = Ssh.run
+
+    def run(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        if ssh.login.host == "a" and "ln -sn" in command:
+            raise SetupError("a: exit code 1: No space left on device")
+        return answers(ssh, command, data, limit_s=limit_s)
+
+    monkeypatch.setattr(Ssh, "run", run)
+    launch(world.hosts("a", "b"), N1, place)
+    assert world.claim("b") == N1
+
+
+def test_the_complaint_of_a_broken_driver_is_no_gpu(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi complains on its standard output."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed because ...'\nexit 9\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (found,) = world.hosts("a").look()
+    assert found.accelerators is None

@@ -18,7 +18,7 @@ from burst.errors import SetupError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import Machine, RentedProvisioner, Settings
+from burst.provision.rented import Clouds, Machine, RentedProvisioner, Settings
 from burst.provision.ssh import Login, Ssh
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,6 +40,9 @@ class RealClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def sleep(self, seconds: float) -> None:
         time.sleep(min(seconds, 0.01))  # noqa: TID251
 
@@ -59,6 +62,9 @@ class FakeClusters:
         self.leaves = False  # a failed launch leaves a machine
         self.deaf = 0  # so many calls of `down` fail
         self.unheeded = 0  # so many calls of `down` end nothing
+        self.free = 0
+        self.kept: list[str] = []
+        self.busy = False  # the cloud keeps nothing
 
     def launch(
         self,
@@ -86,6 +92,9 @@ class FakeClusters:
     def login(self, name: str, keys: Path) -> Login:
         return Login(host="10.0.0.1", ip="10.0.0.1", user="ubuntu")
 
+    def vacant(self, place: Place) -> int:
+        return self.free
+
     def down(self, name: str) -> None:
         if self.deaf:
             self.deaf -= 1
@@ -111,6 +120,11 @@ class FakeClusters:
         for node in node_ids:
             self._gone(f"burst-{run_id}-{node}")
             self.until[node] = BEGIN
+
+    def keep(self, run_id: str) -> None:
+        self.kept.append(run_id)
+        if self.busy:
+            raise TransientError("Throttling")
 
 
 class Wire:
@@ -221,6 +235,17 @@ def test_a_machine_whose_agent_does_not_start_was_there_and_is_lost(
     assert (view.since, view.until, clusters.up) == (BEGIN, BEGIN, {})
 
 
+def test_a_machine_whose_set_up_by_skypilot_failed_was_there_and_is_lost(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """A bucket that is not there: as refusals, such machines were rented for ever and cost "$0"."""
+    clusters.refuse, clusters.leaves = "aws s3 sync failed: NoSuchBucket", True
+    pool.launch(REQUEST)
+    view = until(pool, lambda view: view.state != "asked")
+    assert (view.state, clusters.up) == ("gone", {})
+    assert "NoSuchBucket" in view.detail
+
+
 def test_an_error_that_nobody_expected_leaves_no_machine_either(
     pool: RentedProvisioner, clusters: FakeClusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +311,29 @@ def test_a_machine_that_its_cloud_took_is_gone_though_skypilot_says_up(
     assert (view.since, view.until) == (BEGIN, BEGIN)
 
 
+def test_machines_are_kept_with_each_look(
+    pool: RentedProvisioner, clusters: FakeClusters, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool.launch(REQUEST)
+    until(pool, lambda _: len(clusters.kept) >= 3)
+    assert set(clusters.kept) == {"toy-abcdef"}
+    clusters.busy = True
+    until(pool, lambda view: "are not kept longer yet: Throttling" in caplog.text)
+    assert until(pool, lambda view: view.state == "running").state == "running"
+
+
+def test_several_clouds_are_asked_as_one() -> None:
+    one, other = FakeClusters(), FakeClusters()
+    one.since["n001"], other.since["n002"] = BEGIN, BEGIN
+    both = Clouds([one, other])
+    assert set(both.machines("toy-abcdef")) == {"n001", "n002"}
+    both.keep("toy-abcdef")
+    assert one.kept == other.kept == ["toy-abcdef"]
+    both.end("toy-abcdef", ["n002"])
+    assert "n002" in one.until
+    assert "n002" in other.until
+
+
 def test_an_end_is_over_when_the_cloud_agrees(
     pool: RentedProvisioner, clusters: FakeClusters
 ) -> None:
@@ -321,6 +369,21 @@ def test_a_node_given_up_while_it_was_made_leaves_nothing(
     until(pool, lambda view: view.state == "gone")
     assert clusters.up == {}
     assert wire.commands == []  # no agent was started on it
+
+
+def test_a_node_given_up_whose_rest_cannot_be_ended_keeps_no_thread_at_work(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    """Python waits for threads at its end: a controller that has given up must come to its own."""
+    clusters.refuse, clusters.leaves, clusters.deaf = "no-capacity", True, 1_000_000
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "asked")
+    assert pool.end("toy-abcdef", "n001") is False
+    pool._launches.shutdown(wait=True)  # for ever, once
+    assert pool.end("toy-abcdef", "n001") is False, "it is still there"
+    clusters.deaf = 0
+    until(pool, lambda _: pool.end("toy-abcdef", "n001"))
+    assert clusters.up == {}
 
 
 def test_another_controller_sees_what_is_there_and_sweeps_what_it_does_not_keep(

@@ -93,6 +93,8 @@ class World:
     def monotonic(self) -> float:
         return self.time_s
 
+    elapsed = monotonic
+
     def sleep(self, seconds: float) -> None:
         self.time_s += seconds
 

@@ -33,7 +33,7 @@ burst:
   budget_usd: "120.50"
   deadline: 12h
   max_failures: 1
-  pools: {prefer: [slurm/lab, AWS], overflow_after: 10m}
+  pools: {prefer: [slurm/lab, AWS], overflow_after: 10m, return_after: 90s}
 """
 
 
@@ -45,7 +45,7 @@ def test_every_field(read: Callable[..., Task]) -> None:
         seed=0, clip_norm=1.0, reduction="exact", run_uri="s3://my-bucket/runs",
         checkpoint=CheckpointRule(every_s=300.0, keep=2, dir="out"), spot="on-demand",
         budget_usd=120.5, deadline_s=43_200.0, max_failures=1,
-        pools=Pools(prefer=("slurm/lab", "aws"), overflow_after_s=600.0),
+        pools=Pools(prefer=("slurm/lab", "aws"), overflow_after_s=600.0, return_after_s=90.0),
     )  # fmt: skip
     assert task.candidates[0].max_hourly_usd == 2.5
 

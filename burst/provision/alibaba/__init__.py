@@ -1,0 +1,1 @@
+"""Alibaba Cloud without SkyPilot: machines (ECS), network (VPC), prices, stock and quotas."""

@@ -1,0 +1,79 @@
+"""ECS by our tags: what a run has there, its end, and the term that is put off again and again.
+
+A machine of a run is born with a time at which ECS deletes it (AutoReleaseTime). While somebody
+drives the run, the time is put off; when nobody does, the machine goes, whatever state it is in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from burst.errors import TransientError
+from burst.provision.alibaba import machines
+from burst.provision.alibaba.client import Api
+from burst.provision.alibaba.errors import EcsError
+from burst.provision.alibaba.machines import Instance
+from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
+
+TERM = timedelta(minutes=60)  # ECS takes no less than 30
+RENEW_BELOW = timedelta(minutes=45)
+
+
+class Alibaba:
+    """See burst.provision.rented.Cloud. ECS forgets deleted machines; here they are remembered."""
+
+    def __init__(self, regions: Iterable[str], connect: Callable[[str], Api]) -> None:
+        self._apis = tuple(connect(region) for region in sorted(set(regions)))
+        self._lock = threading.Lock()
+        self._seen: dict[str, dict[str, tuple[str, Machine]]] = {}  # by run and id: node, machine
+
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        with self._lock:
+            there = {one.instance_id: one for api in self._apis for one in _of(api, run_id)}
+            before = self._seen.get(run_id, {})
+            now = self._apis[0].clock.now()
+            seen = {name: (node, _gone(machine, now)) for name, (node, machine) in before.items()}
+            seen |= {name: (one.tags[NODE_TAG], _machine(one)) for name, one in there.items()}
+            self._seen[run_id] = seen
+        return by_node(seen.values())
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        for api in self._apis:
+            mine = [one for one in _of(api, run_id) if one.tags[NODE_TAG] in node_ids]
+            with _later(api):
+                machines.delete(api, [one.instance_id for one in mine])
+
+    def keep(self, run_id: str) -> None:
+        for api in self._apis:
+            soon = api.clock.now() + RENEW_BELOW
+            due = [one for one in _of(api, run_id) if one.release_at and one.release_at < soon]
+            with _later(api):
+                machines.keep(api, due, api.clock.now() + TERM)
+
+
+def _of(api: Api, run_id: str) -> tuple[Instance, ...]:
+    with _later(api):
+        found = machines.observe(api, {RUN_TAG: run_id})
+    return tuple(one for one in found if NODE_TAG in one.tags)
+
+
+def _machine(one: Instance) -> Machine:
+    name = f"{one} of {one.tags[RUN_TAG]} {one.tags[NODE_TAG]}"
+    return Machine(name=name, since=one.since, until=None, costs=True)
+
+
+def _gone(machine: Machine, now: datetime) -> Machine:
+    return replace(machine, until=now, costs=False) if machine.costs else machine
+
+
+@contextmanager
+def _later(api: Api) -> Iterator[None]:
+    """Take a refusal to look or to end for what may work later; it says nothing of machines."""
+    try:
+        yield
+    except EcsError as error:
+        raise TransientError(f"ECS in {api.region}: {error.message}") from error

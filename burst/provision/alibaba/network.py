@@ -1,0 +1,265 @@
+"""The network that machines need in a region: made when missing, found again, taken away again.
+
+One VPC, a VSwitch for each zone, a security group that lets in SSH only, and a key pair, all with
+our tag; none of them costs anything. All runs of an account share them. What a call made is undone
+when the call fails in the middle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+from burst.errors import BurstError
+from burst.provision.alibaba.client import Api, numbered, pages, tags
+from burst.provision.alibaba.codes import GONE, IN_USE, among
+from burst.provision.alibaba.errors import EcsError, EcsSilentError
+
+log = logging.getLogger(__name__)
+
+NAME = "burst"
+TAG = {"burst-network": NAME}
+RANGE = IPv4Network("10.0.0.0/16")
+ZONE_BITS = 20  # a VSwitch has 4,092 addresses
+LOOK_S = 2.0
+LOOKS = 60
+ANYWHERE = ("0.0.0.0/0",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What RunInstances wants to be told."""
+
+    vpc_id: str
+    vswitches: Mapping[str, str]  # by zone
+    security_group_id: str
+
+
+class _Undo:
+    """How to take back what was made, newest first."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[str, Callable[[], None]]] = []
+
+    def __call__(self, what: str, step: Callable[[], None]) -> None:
+        self._steps.append((what, step))
+
+    def all(self) -> None:
+        for what, step in reversed(self._steps):
+            try:
+                step()
+            except BurstError as error:  # the first failure is the one to tell
+                log.warning("%s is left behind: %s", what, error)
+
+
+def furnish(api: Api, zones: Collection[str], ssh_from: Collection[str] = ANYWHERE) -> Network:
+    """Return the region's network with a VSwitch in each zone; make what is missing.
+
+    `ssh_from` are the address ranges that may log in. Safe to call again, and by several at once:
+    they end with the same network.
+    """
+    undo = _Undo()
+    try:
+        vpc = _vpc(api, undo)
+        group = _security_group(api, vpc, undo)
+        _let_in(api, group, ssh_from)
+        switches = {zone: _vswitch(api, vpc, zone, undo) for zone in sorted(set(zones))}
+    except BaseException:  # also an interrupt: nothing half made stays
+        undo.all()
+        raise
+    return Network(vpc_id=vpc, vswitches=switches, security_group_id=group)
+
+
+def key_pair(api: Api, public_key: str) -> str:
+    """Return the name of the key pair for a public key ("ssh-ed25519 AAAA... who").
+
+    The name is made of the key, so the same name is the same key.
+    """
+    kind, body = public_key.split()[:2]
+    name = f"{NAME}-{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+    known = api.call("DescribeKeyPairs", KeyPairName=name)
+    if known["KeyPairs"]["KeyPair"]:
+        return name
+    try:
+        api.call("ImportKeyPair", KeyPairName=name, PublicKeyBody=f"{kind} {body}", Tag=tags(TAG))
+    except EcsError as error:
+        if not among(error.code, ("KeyPair.AlreadyExist",)):  # somebody was faster
+            raise
+    return name
+
+
+def clear(api: Api) -> tuple[str, ...]:
+    """Take away the region's network and our key pairs, and say what was; not while in use.
+
+    EcsError DependencyViolation when machines are still in it: nothing of theirs is touched.
+    """
+    gone: list[str] = []
+    for vpc in _found(api, "DescribeVpcs", "Vpcs", "Vpc"):
+        for group in _groups(api, vpc["VpcId"]):
+            _delete_group(api, group["SecurityGroupId"])
+            gone.append(group["SecurityGroupId"])
+        for switch in _vswitches(api, vpc["VpcId"]):
+            _delete_vswitch(api, switch["VSwitchId"])
+            gone.append(switch["VSwitchId"])
+        _delete_vpc(api, vpc["VpcId"])
+        gone.append(vpc["VpcId"])
+    keys = [k["KeyPairName"] for k in _found(api, "DescribeKeyPairs", "KeyPairs", "KeyPair")]
+    if keys:
+        api.call("DeleteKeyPairs", KeyPairNames=json.dumps(keys))
+    return (*gone, *keys)
+
+
+# Finding and making -------------------------------------------------------------------------------
+
+
+def _vpc(api: Api, undo: _Undo) -> str:
+    known = _oldest_vpc(api)
+    if known is None:
+        made = _create(api, "CreateVpc", "VpcId", CidrBlock=str(RANGE), VpcName=NAME)
+        undo(made, lambda: _delete_vpc(api, made))
+        known = _oldest_vpc(api) or made
+        if known != made:  # two at once: the older one counts
+            _delete_vpc(api, made)
+    _available(api, lambda: _found(api, "DescribeVpcs", "Vpcs", "Vpc", VpcId=known))
+    return known
+
+
+def _oldest_vpc(api: Api) -> str | None:
+    found = _found(api, "DescribeVpcs", "Vpcs", "Vpc")
+    ages = sorted((one.get("CreationTime", ""), one["VpcId"]) for one in found)
+    return str(ages[0][1]) if ages else None
+
+
+def _vswitch(api: Api, vpc: str, zone: str, undo: _Undo) -> str:
+    known = _vswitches(api, vpc)
+    here = [one["VSwitchId"] for one in known if one["ZoneId"] == zone]
+    if here:
+        made = str(min(here))
+    else:
+        taken = [IPv4Network(one["CidrBlock"]) for one in known]
+        free = (n for n in RANGE.subnets(new_prefix=ZONE_BITS) if not any(map(n.overlaps, taken)))
+        made = _create(
+            api, "CreateVSwitch", "VSwitchId",
+            VpcId=vpc, ZoneId=zone, CidrBlock=str(next(free)), VSwitchName=f"{NAME}-{zone}",
+        )  # fmt: skip
+        undo(made, lambda: _delete_vswitch(api, made))
+    _available(api, lambda: [s for s in _vswitches(api, vpc) if s["VSwitchId"] == made])
+    return made
+
+
+def _security_group(api: Api, vpc: str, undo: _Undo) -> str:
+    known = [one["SecurityGroupId"] for one in _groups(api, vpc)]
+    if known:
+        return str(min(known))
+    made = _create(
+        api, "CreateSecurityGroup", "SecurityGroupId",
+        VpcId=vpc, SecurityGroupName=NAME, SecurityGroupType="normal",
+    )  # fmt: skip
+    undo(made, lambda: _delete_group(api, made))
+    return made
+
+
+def _let_in(api: Api, group: str, ssh_from: Collection[str]) -> None:
+    """Let SSH in from some ranges and everything from the group itself, and nothing else."""
+    wanted = [_rule("TCP", "22/22", SourceCidrIp=source) for source in sorted(ssh_from)]
+    wanted.append(_rule("ALL", "-1/-1", SourceGroupId=group))
+    there = api.call("DescribeSecurityGroupAttribute", SecurityGroupId=group, Direction="ingress")
+    known = {_gist(rule) for rule in there["Permissions"]["Permission"]}
+    missing = [rule for rule in wanted if _gist(rule) not in known]
+    if missing:
+        api.call(
+            "AuthorizeSecurityGroup",
+            SecurityGroupId=group,
+            Permissions=missing,
+            ClientToken=str(uuid.uuid4()),
+        )
+
+
+def _rule(protocol: str, ports: str, **source: str) -> dict[str, str]:
+    rule = {"IpProtocol": protocol, "PortRange": ports, "Policy": "accept", "Priority": "1"}
+    return {**rule, **source}
+
+
+def _gist(rule: Mapping[str, Any]) -> tuple[str, ...]:
+    names = ("IpProtocol", "PortRange", "SourceCidrIp", "SourceGroupId")
+    return tuple(str(rule.get(name) or "").casefold() for name in names)
+
+
+def _create(api: Api, action: str, answer: str, **parameters: Any) -> str:  # noqa: ANN401 - JSON
+    token = str(uuid.uuid4())  # for trying again; another call makes another one
+    said = api.call(action, ClientToken=token, Tag=tags(TAG), **parameters)
+    return str(said[answer])
+
+
+def _available(api: Api, look: Callable[[], list[Mapping[str, Any]]]) -> None:
+    """Wait until what was made can be used."""
+    for _ in range(LOOKS):
+        if any(one.get("Status") == "Available" for one in look()):
+            return
+        api.clock.sleep(LOOK_S)
+    raise EcsSilentError(f"the network in {api.region} is not ready after {LOOKS * LOOK_S:g} s")
+
+
+def _found(
+    api: Api,
+    action: str,
+    outer: str,
+    inner: str,
+    **parameters: Any,  # noqa: ANN401 - JSON
+) -> list[Mapping[str, Any]]:
+    told = numbered(api, action, Tag=tags(TAG), **parameters)
+    return [one for page in told for one in page[outer][inner]]
+
+
+def _vswitches(api: Api, vpc: str) -> list[Mapping[str, Any]]:
+    return _found(api, "DescribeVSwitches", "VSwitches", "VSwitch", VpcId=vpc)
+
+
+def _groups(api: Api, vpc: str) -> list[Mapping[str, Any]]:
+    told = pages(api, "DescribeSecurityGroups", VpcId=vpc, Tag=tags(TAG))
+    return [one for page in told for one in page["SecurityGroups"]["SecurityGroup"]]
+
+
+# Taking away --------------------------------------------------------------------------------------
+
+
+def _delete_vpc(api: Api, vpc: str) -> None:
+    _patiently(api, "DeleteVpc", VpcId=vpc)
+
+
+def _delete_vswitch(api: Api, switch: str) -> None:
+    _patiently(api, "DeleteVSwitch", VSwitchId=switch)
+
+
+def _delete_group(api: Api, group: str) -> None:
+    _patiently(api, "DeleteSecurityGroup", SecurityGroupId=group)
+
+
+def _patiently(api: Api, action: str, **parameters: str) -> None:
+    """Delete something that another one, which is just going, may still need."""
+    for left in reversed(range(5)):
+        try:
+            with _fine_if_gone():
+                api.call(action, **parameters)
+        except EcsError as error:
+            if left == 0 or not among(error.code, IN_USE):
+                raise
+            api.clock.sleep(LOOK_S)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def _fine_if_gone() -> Iterator[None]:
+    try:
+        yield
+    except EcsError as error:
+        if not among(error.code, GONE):
+            raise

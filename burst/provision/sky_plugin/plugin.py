@@ -1,0 +1,18 @@
+"""Loaded by SkyPilot's API server, in each of its processes; named in its plugins.yaml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sky.server import plugins
+
+from burst.provision.sky_plugin.register import register
+
+
+class BurstPlugin(plugins.BasePlugin):
+    """Adds burst's clouds."""
+
+    def install(self, extension_context: Any) -> None:
+        """See sky.server.plugins.BasePlugin."""
+        del extension_context
+        register()
