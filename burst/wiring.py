@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
+    from burst.provision.slurm_site import Cluster
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
@@ -136,6 +137,7 @@ def machines(run: Run, kind: str) -> RentedProvisioner:
         lease_ttl_s=dead_man_s(),
         env=store_env(),
         end_command=end_command,
+        held=kind == "slurm",
     )
     cloud = cloud_of(run) if kind == "cloud" else None
     return RentedProvisioner(clusters_of(kind), cloud, settings, clock())
@@ -174,6 +176,10 @@ def clusters_of(kind: str) -> Clusters:
         from burst.provision.hosts import Hosts
 
         return Hosts(ssh_hosts(), home())
+    if kind == "slurm":
+        from burst.provision.slurm import Slurm
+
+        return Slurm(slurm_clusters(), home(), clock())
     from burst.provision import skypilot
 
     skypilot.prepare(home())
@@ -205,6 +211,18 @@ def ssh_hosts() -> tuple[Host, ...]:
     from burst.provision.hosts import read_hosts
 
     return read_hosts(pools(), getpass.getuser())
+
+
+def slurm_clusters() -> tuple[Cluster, ...]:
+    """Return the Slurm clusters that can be logged in to."""
+    from burst.provision.slurm_site import read_clusters
+
+    return read_clusters(pools(), slurm_config())
+
+
+def slurm_config() -> Path:
+    """Return where the login nodes of Slurm clusters are named, for SkyPilot too."""
+    return Path("~/.slurm/config").expanduser()
 
 
 def dead_man_s() -> float:
@@ -254,16 +272,36 @@ def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:
     return tuple(told)
 
 
+def slurm_states() -> tuple[tuple[str, bool, str], ...]:
+    """Return each Slurm cluster with whether it answers, and what it has or why it does not."""
+    from burst.errors import BurstError
+    from burst.provision.slurm import look
+
+    told = []
+    for cluster in slurm_clusters():
+        try:
+            site = look(cluster, home())
+        except (BurstError, ValueError) as error:
+            told.append((cluster.pool, False, str(error)))
+        else:
+            told += site.findings(cluster.pool, clock().now().timestamp())
+    return tuple(told)
+
+
 def end_command(request: NodeRequest) -> str:
     """Return the shell command by which a rented machine ends itself."""
     from burst.provision.hosts import release_command
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
+    from burst.provision.slurm import RELEASE
 
     off = "sudo -n shutdown -h now"
     place = request.choice.place
-    if kind_of(place.pool) == "ssh":
+    kind = kind_of(place.pool)
+    if kind == "ssh":
         return release_command(cluster_name(request.run_id, request.node_id))
+    if kind == "slurm":
+        return RELEASE
     if place.pool != "aws":
         return off
     names = f"{request.run_id} {request.node_id} {place.region}"
@@ -277,6 +315,7 @@ def machine(task: Task, plan: Plan) -> Machine:
     """
     from burst.controller.runs import Machine
     from burst.cost.offers import choices_of
+    from burst.provision.pools import kind_of
 
     best = plan.candidates[0].offer
     shared = best.pool == "local"
@@ -287,6 +326,7 @@ def machine(task: Task, plan: Plan) -> Machine:
         choices=choices_of(task, alike),
         shared=shared,
         own=any(candidate.offer.owned for candidate in alike),
+        same_files=all(kind_of(candidate.offer.pool) == "slurm" for candidate in alike),
         wish={} if shared else _wish(task),
     )
 
@@ -524,28 +564,23 @@ def disk_free(path: Path) -> int:
 def offers(task: Task) -> tuple[Offer, ...]:
     """Return what every pool can give.
 
-    SSH hosts are asked when the task names them or this machine does not fit; the clouds when the
-    task names one, or leaves the place open and none of one's own machines fits: asking starts
-    SkyPilot's server, and takes seconds. Clouds that the task does not name may be missing.
+    SSH hosts and Slurm clusters are asked when the task names them or this machine does not fit;
+    the clouds when the task names one, or leaves the place open and none of one's own machines
+    fits: asking starts SkyPilot's server, and takes seconds. Clouds that the task does not name may
+    be missing.
     """
     from burst.cost.offers import candidates
     from burst.errors import SetupError
 
     here: tuple[Offer, ...] = (local_offer(),)
     named = {c.infra.cloud for c in task.candidates}
-    own = named <= {None, "local", "ssh"}
     if named <= {None, "local"} and (None not in named or candidates(task, here)):
         return here
-    hosts = ssh_hosts()
-    _warn_of_unknown(task, hosts)
-    if hosts and named & {None, "ssh"}:
-        from burst.provision import hosts as plain
-
-        here = (*here, *plain.offers(hosts, home(), clock().now()))
-        stays = "ssh" in named or task.burst.pools.overflow_after_s is None
-        if own and stays and candidates(task, here):
-            return here
-    if named <= {"local", "ssh"}:
+    for kind, ask in OWN.items():
+        here = (*here, *(ask(task) if named & {None, kind} else ()))
+    own = named <= {None, "local", *OWN}
+    stays = named & OWN.keys() or task.burst.pools.overflow_after_s is None
+    if own and (None not in named or (stays and candidates(task, here))):
         return here
     from burst.provision import skypilot
 
@@ -560,14 +595,35 @@ def offers(task: Task) -> tuple[Offer, ...]:
         return here
 
 
-def _warn_of_unknown(task: Task, hosts: tuple[Host, ...]) -> None:
-    """Say which SSH pools the task names and pools.yaml does not."""
-    known = {host.pool for host in hosts}
+def _ssh_offers(task: Task) -> tuple[Offer, ...]:
+    from burst.provision import hosts
+
+    known = ssh_hosts()
+    _warn_of_unknown(task, "ssh", {host.pool for host in known}, home() / "pools.yaml")
+    return hosts.offers(known, home(), clock().now())
+
+
+def _slurm_offers(task: Task) -> tuple[Offer, ...]:
+    from burst.provision import slurm
+
+    known = slurm_clusters()
+    _warn_of_unknown(task, "slurm", {cluster.pool for cluster in known}, slurm_config())
+    return slurm.offers(task, known, home(), clock().now())
+
+
+OWN: Mapping[str, Callable[[Task], tuple[Offer, ...]]] = {
+    "ssh": _ssh_offers,
+    "slurm": _slurm_offers,
+}
+
+
+def _warn_of_unknown(task: Task, kind: str, known: set[str], where: Path) -> None:
+    """Say which pools of a kind the task names and that file does not."""
     for infra in {candidate.infra for candidate in task.candidates}:
         pool = "/".join(part for part in (infra.cloud, infra.region) if part)
-        if infra.cloud == "ssh" and not any(f"{name}/".startswith(f"{pool}/") for name in known):
-            there = ", ".join(sorted(known)) or "no SSH pool"
-            log.warning("the task names %s; %s has %s", pool, home() / "pools.yaml", there)
+        if infra.cloud == kind and not any(f"{name}/".startswith(f"{pool}/") for name in known):
+            there = ", ".join(sorted(known)) or f"no {kind} pool"
+            log.warning("the task names %s; %s has %s", pool, where, there)
 
 
 def local_offer() -> Offer:

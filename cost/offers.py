@@ -13,7 +13,7 @@ from burst.cost.placement import Choice, Place
 from burst.cost.quotes import Quote
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
-OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # never spot, not rented
+OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "ssh"})  # nobody else takes their machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,10 +61,16 @@ def main() -> int:
         del number, frame
         agent.stopped = True
 
+    def hurry(number: int, frame: object) -> None:
+        del number, frame
+        if notices is not None:
+            notices.hurry()
+
     if given.watch_fd is not None:
         watch = threading.Thread(target=_watch, args=(agent, given.watch_fd), daemon=True)
         watch.start()
     signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGUSR1, hurry)  # a queue's word that there is a notice
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C is the controller's business
     return agent.run()
 

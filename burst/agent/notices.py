@@ -1,30 +1,43 @@
-"""What a machine's cloud tells it of its end, by the metadata service on the machine.
+"""What a machine's cloud, or queue, tells it of its end.
 
 A notice is a gift: nothing here may end the agent, and whatever is not a notice in every detail
 is none. EC2 ("Spot Instance interruption notices", Amazon EC2 User Guide): about two minutes, on
 the best effort; ask every five seconds, with a token (IMDSv2); 404 as long as there is none. ECS
 ("Query the interruption events of spot instances", Alibaba Cloud ECS): five minutes, the same way
-under other names, and the time alone for an answer.
+under other names, and the time alone for an answer. Slurm: a job's end time is its start and its
+time limit, and when it is preempted, the end of the partition's GraceTime (slurm.conf(5)); SIGUSR1
+says that one of them is near, see sbatch's --signal.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, ClassVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Protocol
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 5.0
 ANSWER_S = 2.0
 TOKEN_S = 21_600
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
+
+
+class Source(Protocol):
+    """Where notices come from."""
+
+    look_s: float  # how often to ask
+
+    def __call__(self) -> datetime | None:
+        """Return when the machine ends, if that is known. OSError, ValueError: no answer."""
+        ...
 
 
 @dataclass(slots=True)
@@ -36,6 +49,7 @@ class Metadata:
     said: ClassVar[str]  # and the one that carries it
     path: ClassVar[str]
     _token: str = ""
+    look_s: float = 5.0
 
     def __call__(self) -> datetime | None:
         """Return when the machine ends, if that is known. OSError, ValueError: no answer."""
@@ -97,30 +111,68 @@ def _aware(text: str) -> datetime:
     return at
 
 
-SOURCES: Mapping[str, tuple[type[Metadata], str, str]] = {  # by cloud: variable, usual address
-    "aws": (Ec2, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254"),
-    "alibaba": (Ecs, "BURST_ALIBABA_METADATA", "http://100.100.100.200"),
+@dataclass(slots=True)
+class Slurm:
+    """The end of a Slurm job, when it is near."""
+
+    job: str
+    ask: Callable[[str], str]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    look_s: float = 30.0  # each look is a question to Slurm's one controller
+    near: timedelta = timedelta(seconds=180)
+
+    def __call__(self) -> datetime | None:
+        """See Source."""
+        said = self.ask(self.job).strip()
+        if not said.isdecimal():  # NONE, N/A: it has no limit
+            return None
+        ends = datetime.fromtimestamp(int(said), UTC)
+        return ends if ends - self.now() <= self.near else None
+
+
+def _end_of(job: str) -> str:
+    """Return when a job ends, in seconds since 1970, or a word; OSError if nobody says."""
+    env = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+    argv = ["squeue", "-h", "-j", job, "-o", "%e"]
+    try:
+        done = subprocess.run(argv, env=env, capture_output=True, timeout=30, check=True, text=True)
+    except subprocess.SubprocessError as error:
+        raise OSError(f"squeue: {error}") from error
+    return done.stdout
+
+
+def _service(kind: type[Metadata], variable: str, usual: str) -> Maker:
+    return lambda env: kind(env.get(variable, usual).rstrip("/"))
+
+
+def _of_job(env: Mapping[str, str]) -> Source | None:
+    job = env.get("SLURM_JOB_ID")
+    return Slurm(job, _end_of) if job else None
+
+
+Maker = Callable[[Mapping[str, str]], Source | None]  # of what is in the environment
+SOURCES: Mapping[str, Maker] = {
+    "aws": _service(Ec2, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254"),
+    "alibaba": _service(Ecs, "BURST_ALIBABA_METADATA", "http://100.100.100.200"),
+    "slurm": _of_job,
 }
 
 
-def source(cloud: str, env: Mapping[str, str]) -> Callable[[], datetime | None] | None:
+def source(cloud: str, env: Mapping[str, str]) -> Source | None:
     """Return how the notices of a cloud's machines are asked for; None where there are none."""
-    if cloud not in SOURCES:
-        return None
-    kind, variable, usual = SOURCES[cloud]
-    return kind(env.get(variable, usual).rstrip("/"))
+    return SOURCES[cloud](env) if cloud in SOURCES else None
 
 
 @dataclass(slots=True)
 class Notices:
     """Asks in a thread of its own, as a metadata service may hang; `newest` returns at once."""
 
-    ask: Callable[[], datetime | None]
+    ask: Source
     name: str
-    look_s: float = LOOK_S
     _found: dict[str, Any] | None = None
     _silent: bool = False
-    _stop: threading.Event = field(default_factory=threading.Event)
+    _stopped: bool = False
+    _wake: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         """Begin to ask."""
@@ -128,17 +180,22 @@ class Notices:
 
     def stop(self) -> None:
         """Ask no more."""
-        self._stop.set()
+        self._stopped = True
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Ask at once."""
+        self._wake.set()
 
     def newest(self) -> dict[str, Any] | None:
         """Return the notice as an agent's status holds it: `left_s` at the time it came."""
         return self._found
 
     def _watch(self) -> None:
-        while self._found is None:
+        while self._found is None and not self._stopped:
+            self._wake.clear()
             self.look()
-            if self._stop.wait(self.look_s):
-                return
+            self._wake.wait(self.ask.look_s)
 
     def look(self) -> None:
         """Ask once."""
@@ -146,7 +203,7 @@ class Notices:
             ends = self.ask()
         except (OSError, ValueError) as error:  # no answer is no notice
             if not self._silent:
-                log.warning("no word from %s's metadata service: %s", self.name, error)
+                log.warning("no word from %s of this machine's end: %s", self.name, error)
             self._silent = True
             return
         self._silent = False

@@ -11,6 +11,8 @@ else
     want=$(sha256sum "$code/pins.txt" | cut -c1-12)
     env=$home/env-$want
     python=$env/bin/python
+    exec 9>"$env.lock"
+    flock 9 # nodes of a cluster share their home
     if [ ! -f "$env/.whole" ]; then
         uv=$(command -v uv || echo "$HOME/.local/bin/uv")
         if [ ! -x "$uv" ]; then
@@ -22,5 +24,6 @@ else
         "$uv" pip install -q --python "$python" -r "$code/pins.txt" >&2
         touch "$env/.whole"
     fi
+    exec 9>&-
 fi
 PYTHONPATH=$code exec "$python" -m burst.agent.boot

@@ -113,6 +113,20 @@ def _ssh_hosts() -> Iterator[Finding]:
         yield Finding(what=what, works=works, detail=detail, fix=fix)
 
 
+def _slurm() -> Iterator[Finding]:
+    try:
+        states = wiring.slurm_states()
+    except SpecError as error:
+        told = "; ".join(f"{problem.field} {problem.message}" for problem in error.problems)
+        yield Finding(what="slurm pools", works=False, detail=str(error), fix=told)
+        return
+    for what, works, detail in states:
+        fix = (
+            "let this work without a password: ssh -F ~/.slurm/config NAME sinfo; see docs/slurm.md"
+        )
+        yield Finding(what=what, works=works, detail=detail, fix=fix)
+
+
 def _store() -> Iterator[Finding]:
     """Write, read, list and delete one small object where runs are kept by default."""
     uri = f"file://{wiring.home() / 'runs'}"
@@ -140,6 +154,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _disk,
     _machine,
     _ssh_hosts,
+    _slurm,
     _store,
     _leftovers,
 )

@@ -39,6 +39,7 @@ class Machine:
     shared: bool  # all nodes are this machine
     own: bool = False  # somebody's own machines, whose files are no business of a task
     wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
+    same_files: bool = False  # nodes are other machines, and see this one's files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +189,7 @@ class Runs:
         at the same moment never share a folder.
         """
         base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
-        if not machine.shared and base.startswith(("file:", "/")):
+        if not (machine.shared or machine.same_files) and base.startswith(("file:", "/")):
             raise SetupError(
                 f"other machines than this one cannot reach {base}",
                 hint="give a bucket: burst.run_uri: s3://BUCKET/runs, or --run-uri",

@@ -21,8 +21,8 @@ from burst.cost.placement import Place
 from burst.errors import BurstError, Problem, SpecError, TransientError
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
+from burst.provision.rented import folder_of
 from burst.provision.ssh import Login, Ssh
-from burst.records import node_folder
 from burst.task_specs.model import Accelerators
 
 log = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class Hosts:
 
     def _claim(self, found: Found, name: str) -> bool:
         """Claim a host; say whether a node has it now. One that fails is no reason to give up."""
-        claim = CLAIM.format(name=name, old=found.claim, scratch=_scratch(found.claim))
+        claim = CLAIM.format(name=name, old=found.claim, scratch=folder_of(found.claim))
         try:
             return self._ssh(found.host).run(claim).strip() == name
         except BurstError as error:
@@ -322,7 +322,7 @@ class Hosts:
         if found is None:
             return
         try:
-            self._ssh(found.host).run(END.format(scratch=_scratch(name), name=name))
+            self._ssh(found.host).run(END.format(scratch=folder_of(name), name=name))
         except TransientError as error:
             log.warning(
                 "%s, where %s is: it frees itself when nobody renews its lease", error, name
@@ -333,12 +333,6 @@ class Hosts:
 def release_command(name: str) -> str:
     """Return the shell command by which an agent's supervisor frees its host, and ends."""
     return f'{RELEASE.format(name=name)}; kill "$PPID"'
-
-
-def _scratch(name: str) -> str:
-    """Return the folder of a node's files on its host."""
-    run_id, _, node_id = name.removeprefix("burst-").rpartition("-")
-    return node_folder(run_id, node_id)
 
 
 def _each(ask: Callable[[Host], T], hosts: Sequence[Host]) -> list[T]:

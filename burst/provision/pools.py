@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 
 def kind_of(pool: str) -> str:
-    """Return the kind of a pool: local, ssh, or cloud (SkyPilot's)."""
+    """Return the kind of a pool: local, ssh, slurm, or cloud (SkyPilot's)."""
     first = pool.partition("/")[0]
-    return first if first in {"local", "ssh"} else "cloud"
+    return first if first in {"local", "ssh", "slurm"} else "cloud"
 
 
 @dataclass(slots=True)

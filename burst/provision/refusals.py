@@ -2,7 +2,8 @@
 
 SkyPilot hands on text only, its own around the cloud's. The codes are those that the clouds
 document: EC2 (Amazon EC2 API Reference, "Error codes"), ECS (Alibaba Cloud, "RunInstances: error
-codes"), Lambda Cloud (API, "error codes"). The first kind whose words occur counts, in this order:
+codes"), Lambda Cloud (API, "error codes"), Slurm (squeue(1), "JOB REASON CODES", and the messages
+of its slurm_errno.c). The first kind whose words occur counts, in this order:
 a refusal for missing rights may well talk of instances and limits.
 """
 
@@ -19,21 +20,24 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         "rights",
         """UnauthorizedOperation AuthFailure AccessDenied InvalidClientTokenId OptInRequired
         SignatureDoesNotMatch ExpiredToken Forbidden.RAM Forbidden.SubUser InvalidAccessKeyId
-        IncompleteSignature invalid-api-key NoCredentials""",
+        IncompleteSignature invalid-api-key NoCredentials Invalid-account InvalidAccount
+        AccountNotAllowed Invalid-qos InvalidQOS QOSNotAllowed Invalid-partition
+        User's-group-not-permitted Access/permission-denied""",
     ),
     ("price", "SpotMaxPriceTooLow InvalidSpotPriceLimit SpotPriceLimit price-limit"),
     (
         "quota",
         """MaxSpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded QuotaExceed
         ServiceQuota QuotaNotEnough QuotaInsufficient VpcLimitExceeded AddressLimitExceeded
-        quota-exceeded""",
+        quota-exceeded AssocGrp AssocMax QOSGrp QOSMax QOSMin MaxJobs violates-accounting/QOS-policy
+        PartitionTimeLimit PartitionNodeLimit Requested-time-limit-is-invalid""",
     ),
     (
         "capacity",
         """InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity
         InsufficientReservedInstanceCapacity insufficient-capacity UnfulfillableCapacity NoStock
         OperationDenied.ZoneNotAllowed Zone.NotOnSale sold-out out-of-stock no-capacity
-        not-enough-capacity""",
+        not-enough-capacity Requested-node-configuration-is-not-available""",
     ),
 )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 
 from burst.cost.events import Refused
 from burst.cost.placement import Place, Reason
-from burst.errors import BurstError, TransientError
+from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock, NodeRequest, NodeView
 from burst.provision import refusals
 from burst.provision.bundle import bundle, pins
@@ -140,6 +141,7 @@ class Settings:
     lease_ttl_s: float  # without a renewal for so long, a machine ends itself
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # store settings, tokens
     end_command: Callable[[NodeRequest], str] = lambda _: "sudo -n shutdown -h now"
+    held: bool = False  # a node is a job, whose first process becomes the agent's supervisor
 
 
 @dataclass(slots=True)
@@ -258,6 +260,7 @@ class RentedProvisioner:
         """Bring burst's code to the machine, once, and start the agent; again changes nothing."""
         ssh = self.ssh(node.request.run_id, node.request.node_id)
         self._reach(ssh)
+        self._see_run(ssh, node.request.run_uri)
         code = bundle()
         there = f"$HOME/.burst/code/{code.name}"
         if ssh.run(f"test -e {there} && echo yes || true").strip() != "yes":
@@ -282,6 +285,15 @@ class RentedProvisioner:
             else:
                 return
 
+    def _see_run(self, ssh: Ssh, uri: str) -> None:
+        """Raise SetupError if the run is a folder that the machine does not see."""
+        folder = uri.removeprefix("file://")
+        if folder != uri and ssh.run(f"test -d {shlex.quote(folder)} && echo yes || true") == "":
+            raise SetupError(
+                f"{ssh.login.host} does not see {folder}, where the run is",
+                hint="give a folder of a file system that all nodes have, or a bucket",
+            )
+
     def _boot(self, request: NodeRequest, login: Login) -> Mapping[str, Any]:
         """Return what burst.agent.boot reads: the agent's arguments, and secrets beside them."""
         scratch = node_folder(request.run_id, request.node_id)
@@ -289,8 +301,9 @@ class RentedProvisioner:
         arguments += ["--node-id", request.node_id, "--index", str(request.index)]
         arguments += ["--ip", login.ip, "--scratch", scratch]
         arguments += ["--lease-ttl", str(self._settings.lease_ttl_s)]
-        if request.choice.place.spot:
-            arguments += ["--cloud", request.choice.place.pool]
+        place = request.choice.place
+        if place.spot or self._settings.held:  # a job has its end, whatever its partition
+            arguments += ["--cloud", place.pool.partition("/")[0]]
         marks = {
             "BURST_RUN_ID": request.run_id,
             "BURST_NODE_ID": request.node_id,
@@ -304,6 +317,7 @@ class RentedProvisioner:
             "versions": {"python": python, **versions},
             "end": self._settings.end_command(request),
             "grace_s": GRACE_S,
+            "held": self._settings.held,
         }
 
     def ssh(self, run_id: str, node_id: str) -> Ssh:
@@ -464,3 +478,9 @@ class _Seen:
 def cluster_name(run_id: str, node_id: str) -> str:
     """Return the name of a node's SkyPilot cluster; with node "", how a run's begin."""
     return f"burst-{run_id}-{node_id}"
+
+
+def folder_of(name: str) -> str:
+    """Return the folder of the files of the node with this cluster name, on its machine."""
+    run_id, _, node_id = name.removeprefix("burst-").rpartition("-")
+    return node_folder(run_id, node_id)

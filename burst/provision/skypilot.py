@@ -31,6 +31,7 @@ from burst.cost.quotes import (
 from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock
 from burst.provision.alibaba.settings import Settings
+from burst.provision.pools import kind_of
 from burst.provision.refusals import RefusedError
 from burst.provision.sky_plugin.register import register, tell_server
 from burst.provision.ssh import Login
@@ -74,10 +75,11 @@ def offers(task: Task) -> tuple[Offer, ...]:
     _sky()
     with _errors():
         named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
-        enabled = _enabled(named - {"local", "ssh"})
+        named = {name for name in named if kind_of(name) == "cloud"}
+        enabled = [name for name in _enabled(named) if kind_of(name) == "cloud"]
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
-        asked = " ".join(["sky check", *sorted(named - {"local", "ssh"})])
+        asked = " ".join(["sky check", *sorted(named)])
         raise SetupError("SkyPilot has no cloud enabled", hint=f"see what it wants: {asked}")
     return tuple(dict.fromkeys(found))
 

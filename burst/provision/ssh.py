@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,20 @@ CONNECT_S = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """How a node is reached. `ip` is its address among its own kind; `host` is ours."""
+    """How a node is reached. `ip` is its address among its own kind; `host` is ours.
+
+    Where the host is only the way in, `inside` is what brings a command from there to the node.
+    What is not said here is OpenSSH's to find, in `config` if that is given.
+    """
 
     host: str
     ip: str
-    user: str
+    user: str = ""
     key: Path | None = None
-    port: int = 22
+    port: int | None = None
     proxy_command: str | None = None
+    config: Path | None = None
+    inside: tuple[str, ...] = ()
 
 
 class Ssh:
@@ -33,23 +40,33 @@ class Ssh:
         self._known_hosts = known_hosts
 
     def argv(self, *, interactive: bool = False) -> list[str]:
-        """Return the command line up to the remote command; secrets never go into it."""
+        """Return the command line up to the remote command, or that of a shell on the node.
+
+        Secrets never go into it.
+        """
         login = self.login
         options = {
             "BatchMode": "no" if interactive else "yes",
             "ConnectTimeout": str(CONNECT_S),
-            "IdentitiesOnly": "yes" if login.key else "no",
             "LogLevel": "ERROR",
             "ServerAliveInterval": "5",
             "ServerAliveCountMax": "6",
             "StrictHostKeyChecking": "accept-new",
             "UserKnownHostsFile": str(self._known_hosts),
         }
+        if login.key:
+            options["IdentitiesOnly"] = "yes"
         if login.proxy_command:
             options["ProxyCommand"] = login.proxy_command
-        argv = ["ssh", "-p", str(login.port), *(["-i", str(login.key)] if login.key else [])]
+        known = {"-F": login.config, "-p": login.port, "-i": login.key, "-l": login.user}
+        argv = [
+            "ssh",
+            *(word for flag, value in known.items() if value for word in (flag, str(value))),
+        ]
         argv += [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-        return [*argv, f"{login.user}@{login.host}"]
+        if interactive and login.inside:
+            return [*argv, "-t", login.host, shlex.join([*login.inside, "--pty", "bash", "-i"])]
+        return [*argv, login.host]
 
     def run(self, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
         """Run a command with `data` as its input; return its output.
@@ -58,6 +75,8 @@ class Ssh:
         command fails.
         """
         self._known_hosts.parent.mkdir(parents=True, exist_ok=True)
+        if self.login.inside:
+            command = shlex.join([*self.login.inside, "sh", "-c", command])
         try:
             done = subprocess.run(
                 [*self.argv(), command],

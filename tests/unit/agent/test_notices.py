@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from burst.agent.notices import Ec2, Ecs, Metadata, Notices, source
+from burst.agent.notices import Ec2, Ecs, Metadata, Notices, Slurm, source
 
 
 class Service(ThreadingHTTPServer):
@@ -165,19 +165,66 @@ def test_it_is_asked_for_in_the_background(service: Service) -> None:
     service.answer = (200, '{"action": "stop", "time": "2020-01-05T18:02:00Z"}')
     found = threading.Event()
 
-    def ask() -> datetime | None:
-        at = Ec2(service.url)()
-        found.set()
-        return at
+    class Told(Ec2):
+        def __call__(self) -> datetime | None:
+            at = Ec2.__call__(self)
+            found.set()
+            return at
 
-    made = Notices(ask, "aws", look_s=0.01)
+    made = Notices(Told(service.url), "aws")
     made.start()
     assert found.wait(5)
     made.stop()
 
 
+class Queue:
+    """Slurm, as far as a job's end goes."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked = threading.Event()
+        self.source = Slurm("7", self.ask, now=lambda: datetime.fromtimestamp(1000, UTC))
+
+    def ask(self, job: str) -> str:
+        assert job == "7"
+        answer = self.answers.pop(0)
+        self.asked.set()
+        if answer == "down":
+            raise OSError("squeue: Unable to contact slurm controller")
+        return answer
+
+
+def test_a_jobs_end_is_a_notice_once_it_is_near() -> None:
+    queue = Queue("1181\n", "1180\n", "900\n", "NONE\n", "N/A\n", "\n")
+    said = [queue.source() for _ in range(6)]
+    assert said[:3] == [None, datetime.fromtimestamp(1180, UTC), datetime.fromtimestamp(900, UTC)]
+    assert said[3:] == [None, None, None]
+
+
+def test_a_queue_that_does_not_answer_gives_no_notice() -> None:
+    queue = Queue("down", "1100")
+    made = Notices(queue.source, "slurm")
+    made.look()
+    assert made.newest() is None
+    made.look()
+    assert made.newest() == {"left_s": 0.0, "source": "slurm"}  # this machine's clock is later
+
+
+def test_a_queues_signal_has_it_asked_at_once() -> None:
+    queue = Queue("9999999999", "1100")
+    made = Notices(queue.source, "slurm")
+    made.start()
+    assert queue.asked.wait(5)
+    queue.asked.clear()
+    made.hurry()
+    assert queue.asked.wait(5)  # the next look of its own would be half a minute later
+    made.stop()
+
+
 def test_only_clouds_that_give_notice_are_asked() -> None:
     assert source("local", {}) is None
+    assert source("slurm", {}) is None
+    assert isinstance(source("slurm", {"SLURM_JOB_ID": "7"}), Slurm)
     assert source("aws", {}) == Ec2("http://169.254.169.254")
     other = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://[fd00:ec2::254]/"}
     assert source("aws", other) == Ec2("http://[fd00:ec2::254]")

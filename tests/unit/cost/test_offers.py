@@ -138,7 +138,7 @@ def test_the_blocks_spot_word_counts_where_resources_are_silent(spot: str, fits:
 
 def test_own_machines_are_neither_spot_nor_on_demand() -> None:
     for spot in (True, False):
-        assert candidates(task(Resources(use_spot=spot)), [offer("local"), offer("slurm/lab")])
+        assert candidates(task(Resources(use_spot=spot)), [offer("local"), offer("ssh/lab")])
 
 
 @pytest.mark.parametrize(

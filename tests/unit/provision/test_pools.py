@@ -80,8 +80,8 @@ def pools(ssh: OneKind, cloud: OneKind) -> Pools:
 
 
 def test_kinds() -> None:
-    found = [kind_of(pool) for pool in ("local", "ssh/lab", "aws", "lambda")]
-    assert found == ["local", "ssh", "cloud", "cloud"]
+    found = [kind_of(pool) for pool in ("local", "ssh/lab", "slurm/lab", "aws", "lambda")]
+    assert found == ["local", "ssh", "slurm", "cloud", "cloud"]
 
 
 def test_each_node_is_the_business_of_its_kind(pools: Pools, ssh: OneKind, cloud: OneKind) -> None:

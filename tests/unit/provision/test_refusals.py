@@ -19,6 +19,21 @@ SAID = [
     ("instance-operations/launch/insufficient-capacity: Not enough capacity", "capacity"),
     ("QuotaExceed.ElasticQuota: the quota of vCPUs is used up", "quota"),
     ("Forbidden.RAM: User not authorized to operate on the specified resource", "rights"),
+    (
+        "sbatch: error: Batch job submission failed: Invalid account or account/partition comb...",
+        "rights",
+    ),
+    ("sbatch: error: Batch job submission failed: Invalid partition name specified", "rights"),
+    (
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job ...)",
+        "quota",
+    ),
+    ("no-capacity: job 7 is pending (QOSMaxGRESPerUser)", "quota"),
+    ("no-capacity: job 7 is pending (Resources)", "capacity"),
+    (
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+        "capacity",
+    ),
     ("RuntimeError: setup failed with exit code 1", "unknown"),
     ("", "unknown"),
 ]

@@ -1,0 +1,340 @@
+"""Slurm clusters as a pool: a node is a job of one node, asked for and ended over SSH.
+
+The login node has `sbatch`, `squeue`, `scancel` and `scontrol`; nothing else of a site is needed.
+A job's script waits for the node's agent, becomes its supervisor, and so is the first process of
+the job: the agent lives in the job whatever becomes of the login node, and ends with it. A job is
+never requeued: whoever ends it, its node is lost, and burst asks for another.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from burst.cost.offers import Offer
+from burst.cost.placement import Place
+from burst.errors import BurstError, SetupError, TransientError
+from burst.ports import Clock
+from burst.provision.own import NO_PRICE, quote
+from burst.provision.refusals import RefusedError
+from burst.provision.rented import folder_of
+from burst.provision.slurm_site import (
+    LOOK,
+    LOOK_S,
+    Cluster,
+    Job,
+    Node,
+    Shape,
+    Site,
+    read_jobs,
+    read_site,
+    shapes,
+)
+from burst.provision.ssh import Login
+from burst.task_specs.model import Accelerators, Task
+
+log = logging.getLogger(__name__)
+
+WARN_S = 120  # before its time limit a job's first process gets SIGUSR1
+POLL_S = 2.0
+GONE_S = 90.0  # how long an ended job may take to be gone: KillWait is 30 s
+HOLD_S = 3600  # how long a job waits for its agent
+COMPLETING = "COMPLETING"
+ENDED = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "SPECIAL_EXIT",
+        "TIMEOUT",
+    ]
+)
+STARTING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"})
+STOPPED = frozenset({"SUSPENDED", "STOPPED"})  # it computes nothing, so it is as good as gone
+# why a pending job will never run as it is: squeue(1), "JOB REASON CODES"
+NEVER = frozenset(
+    [
+        "AccountNotAllowed",
+        "BadConstraints",
+        "InvalidAccount",
+        "InvalidQOS",
+        "JobHeldAdmin",
+        "JobHeldUser",
+        "PartitionDown",
+        "PartitionInactive",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "QOSNotAllowed",
+    ]
+)
+JOBS = 'squeue -h -u "$(id -un)" -o "%i|%j|%T|%r|%N"'
+ADDRESS = (
+    "a=$(scontrol show node -o {node} | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'); "
+    "getent ahostsv4 \"$a\" | awk 'NR == 1 {{print $1}}'"
+)
+# What the pipe brings is one line, the supervisor's command, and one that is its input.
+HOLD = """#!/bin/bash
+trap '' USR1
+umask 077
+d={scratch}
+mkdir -p "$d" && rm -f "$d/hold" && mkfifo "$d/hold" && exec 3<>"$d/hold" || exit 1
+echo $$ >"$d/holder"
+read -r -t {limit} -u 3 command || exit 1
+rm -f "$d/hold"
+eval "exec $command" <&3
+"""
+RELEASE = 'scancel "$SLURM_JOB_ID" || kill -9 "$PPID"'
+
+
+def offers(task: Task, clusters: Sequence[Cluster], home: Path, now: datetime) -> tuple[Offer, ...]:
+    """Ask the clusters what they have for a task; what is free now comes first.
+
+    Slurm chooses among the nodes that a job fits, so the dearest of them is what it may cost. A
+    cluster that does not answer offers nothing, and is logged.
+    """
+    found: dict[tuple[str, str, str], tuple[Offer, bool]] = {}
+    for cluster in clusters:
+        try:
+            site = look(cluster, home)
+        except (BurstError, ValueError) as error:
+            log.warning("Slurm cluster %s: %s", cluster.name, error)
+            continue
+        for offer, free in _offers(task, cluster, site, now):
+            place = (offer.pool, offer.zone, offer.machine_type)
+            other, was_free = found.get(place, (offer, False))
+            dearer = max(offer, other, key=lambda one: one.quote.usd_per_hour)
+            found[place] = (dearer, free or was_free)
+    return tuple(offer for offer, _ in sorted(found.values(), key=lambda pair: not pair[1]))
+
+
+def look(cluster: Cluster, home: Path) -> Site:
+    """Ask a cluster what it has; BurstError or ValueError if it does not say."""
+    return read_site(cluster.ssh(home).run(LOOK, limit_s=LOOK_S), cluster)
+
+
+def _offers(
+    task: Task, cluster: Cluster, site: Site, now: datetime
+) -> Iterator[tuple[Offer, bool]]:
+    for wanted in task.candidates:
+        if wanted.infra.cloud not in {None, "slurm"}:
+            continue
+        for node in site.nodes:
+            partition = site.partitions.get(node.partition)
+            if partition is None or not partition.up or not node.usable:
+                continue
+            for shape, kind in shapes(wanted, node, cluster):
+                if shape.cpus <= node.cpus and shape.memory_gb * 1024 <= node.memory_mb:
+                    offer = _offer(cluster, node, shape, kind, now, spot=partition.preemptible)
+                    yield offer, node.has_free(shape)
+
+
+def _offer(
+    cluster: Cluster, node: Node, shape: Shape, kind: str, now: datetime, *, spot: bool
+) -> Offer:
+    gpus = Accelerators(kind=kind, count=shape.gpus.count) if shape.gpus else None
+    source = "pools.yaml" if cluster.priced else NO_PRICE
+    return Offer(
+        pool=cluster.pool,
+        region="",
+        zone=node.partition,
+        machine_type=str(shape),
+        cpus=float(shape.cpus),
+        memory_gb=float(shape.memory_gb),
+        accelerators=gpus,
+        spot=spot,
+        quote=quote(cluster.price(shape, node), source, now),
+    )
+
+
+class Slurm:
+    """Jobs as what makes and ends machines; see burst.provision.rented.Clusters."""
+
+    def __init__(self, clusters: Sequence[Cluster], home: Path, clock: Clock) -> None:
+        self._clusters = {cluster.pool: cluster for cluster in clusters}
+        self._home = home
+        self._clock = clock
+        self._where: dict[str, Cluster] = {}  # by the name of a node's job
+
+    def launch(
+        self,
+        name: str,
+        place: Place,
+        wanted: Mapping[str, Any],
+        labels: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        """Submit a node's job, unless it is there, and wait until it runs.
+
+        RefusedError when the place does not take it, or it is still pending after the cluster's
+        `wait`; then it is cancelled.
+        """
+        del wanted  # nodes are what they are
+        cluster = self._clusters.get(place.pool)
+        if cluster is None:
+            raise SetupError(f"{place.pool} is not in ~/.slurm/config any more")
+        self._where[name] = cluster
+        if self._job(cluster, name) is None:
+            number = self._submit(cluster, name, place, labels)
+            _note(log, f"{place}: job {number} was submitted")
+        try:
+            self._wait(cluster, name)
+        except RefusedError as error:
+            _note(log, error.said)
+            raise
+
+    def _submit(self, cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]) -> str:
+        command = shlex.join(["sbatch", *_options(cluster, name, place, labels)])
+        script = HOLD.format(scratch=folder_of(name), limit=HOLD_S)
+        try:
+            return self._ask(cluster, command, script.encode()).strip()
+        except SetupError as error:
+            raise RefusedError(error.message, error.message) from error
+
+    def _wait(self, cluster: Cluster, name: str) -> None:
+        """Wait until a job runs."""
+        until_s = self._clock.monotonic() + cluster.wait_s
+        while True:
+            job = self._job(cluster, name)
+            if job is None or job.state not in STARTING | {"RUNNING"}:
+                state = "not there" if job is None else job.state
+                said = f"the job of {name} is {state} before it ran"
+                raise RefusedError(said, said)
+            if job.state == "RUNNING":
+                return
+            if job.reason in NEVER or self._clock.monotonic() >= until_s:
+                said = self._pending(cluster, job)
+                self.down(name)
+                raise RefusedError(said, said)
+            self._clock.sleep(POLL_S)
+
+    def _pending(self, cluster: Cluster, job: Job) -> str:
+        """Say why a job does not run, and when Slurm thinks it would."""
+        ask = f"squeue -h -j {shlex.quote(job.number)} --start -o %S"
+        starts = self._ask(cluster, ask).strip()
+        would = "" if starts in {"", "N/A"} else f"; Slurm would start it at {starts}"
+        return f"no-capacity: job {job.number} is pending ({job.reason}){would}"
+
+    def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
+        """Return the nodes whose name begins so; TransientError when no cluster answers.
+
+        Jobs of a cluster that does not answer are said to be up: their heartbeats tell, not we.
+        """
+        del refresh
+        found: dict[str, str] = {}
+        silent: list[BurstError] = []
+        for cluster in self._clusters.values():
+            try:
+                jobs = self._jobs(cluster)
+            except BurstError as error:
+                silent.append(error)
+                found |= {n: "up" for n, there in self._where.items() if there == cluster}
+                continue
+            for job in jobs:
+                if job.state not in ENDED | STOPPED | {COMPLETING}:
+                    self._where.setdefault(job.name, cluster)
+                    found[job.name] = "starting" if job.state in STARTING else "up"
+        if silent and len(silent) == len(self._clusters):
+            raise TransientError(f"no Slurm cluster answers: {silent[0].message}")
+        return {name: state for name, state in found.items() if name.startswith(prefix)}
+
+    def vacant(self, place: Place) -> int:
+        """Return how many nodes of a place's partition have room for a job of its shape."""
+        cluster = self._clusters.get(place.pool)
+        if cluster is None:
+            return 0
+        shape = Shape.parse(place.machine_type)
+        there = (n for n in look(cluster, self._home).nodes if n.partition == place.zone)
+        return sum(node.has_free(shape) for node in there)
+
+    def login(self, name: str, keys: Path) -> Login:
+        """Return how a job's node is reached: through the login node, as a step of the job."""
+        del keys
+        cluster = self._cluster(name)
+        job = None if cluster is None else self._job(cluster, name)
+        if cluster is None or job is None or job.state != "RUNNING":
+            raise TransientError(f"no Slurm cluster runs a job {name}")
+        ip = self._ask(cluster, ADDRESS.format(node=shlex.quote(job.node))).strip()
+        if not ip:
+            raise TransientError(f"Slurm cluster {cluster.name}: {job.node} has no address")
+        step = ("srun", "--quiet", "--overlap", f"--jobid={job.number}", "--nodes=1", "--ntasks=1")
+        return Login(host=cluster.name, ip=ip, config=cluster.config, inside=step)
+
+    def down(self, name: str) -> None:
+        """Cancel a node's job; return when it is gone. TransientError if that cannot be said."""
+        cluster = self._cluster(name)
+        if cluster is None:
+            return
+        until_s = self._clock.monotonic() + GONE_S
+        self._ask(cluster, f'scancel -u "$(id -un)" --name={shlex.quote(name)}')
+        while (job := self._job(cluster, name)) is not None:
+            if self._clock.monotonic() >= until_s:
+                if job.state == COMPLETING:  # its node does not answer; it will not run again
+                    log.warning("job %s of %s is still completing", job.number, name)
+                    break
+                raise TransientError(f"job {job.number} of {name} is still {job.state}")
+            self._clock.sleep(POLL_S)
+        self._where.pop(name, None)
+
+    def _cluster(self, name: str) -> Cluster | None:
+        """Return where a node's job is; TransientError if a cluster that may have it is silent."""
+        if name in self._where:
+            return self._where[name]
+        for cluster in self._clusters.values():
+            if self._job(cluster, name) is not None:
+                self._where[name] = cluster
+                return cluster
+        return None
+
+    def _job(self, cluster: Cluster, name: str) -> Job | None:
+        """Return the job of a node that is not over."""
+        return next((job for job in self._jobs(cluster) if job.name == name), None)
+
+    def _jobs(self, cluster: Cluster) -> tuple[Job, ...]:
+        jobs = read_jobs(self._ask(cluster, JOBS))
+        return tuple(job for job in jobs if job.state not in ENDED)
+
+    def _ask(self, cluster: Cluster, command: str, data: bytes = b"") -> str:
+        return cluster.ssh(self._home).run(command, data, limit_s=LOOK_S)
+
+
+def _options(cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield sbatch's options for a node's job."""
+    shape = Shape.parse(place.machine_type)
+    known: dict[str, object] = {
+        "job-name": name,
+        "partition": place.zone,
+        "comment": " ".join(f"{key}={value}" for key, value in labels.items()),
+        "nodes": 1,
+        "ntasks": 1,
+        "cpus-per-task": shape.cpus,
+        "signal": f"B:USR1@{WARN_S}",
+        "chdir": "/",
+        "output": "/dev/null",
+        "account": cluster.account,
+        "qos": cluster.qos,
+    }
+    if shape.memory_gb:
+        known["mem"] = f"{shape.memory_gb}G"
+    if shape.gpus:
+        kind = "" if shape.gpus.kind == "gpu" else f"{shape.gpus.kind}:"
+        known["gres"] = f"gpu:{kind}{shape.gpus.count}"
+    if cluster.time_s is not None:
+        known["time"] = max(1, int(-(-cluster.time_s // 60)))  # in minutes
+    yield from ("--parsable", "--no-requeue")
+    yield from (f"--{option}={value}" for option, value in known.items() if value != "")
+
+
+def _note(log: Path, line: str) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as out:
+        out.write(f"{line}\n")

@@ -1,0 +1,370 @@
+"""What a Slurm cluster is: how it is reached, what its partitions have free, what that costs.
+
+Clusters are the `Host` entries of `~/.slurm/config`, an OpenSSH configuration, which is where
+SkyPilot looks for them too. `pools.yaml` says what Slurm does not know: prices, account, limits.
+What `sinfo`, `scontrol` and `squeue` print is read here (their manual pages, Slurm 22.05).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from burst.errors import Problem, SpecError
+from burst.provision.own import usd_per_hour
+from burst.provision.ssh import Login, Ssh
+from burst.task_specs.model import Accelerators, Resources
+from burst.task_specs.units import duration_s
+
+WAIT_S = 120.0  # how long a job may be pending until another place is tried
+LOOK_S = 30.0
+MOST_SKEW_S = 30.0  # a job's end is told by Slurm's clock
+LEAST_DISK_GB = 2.0
+EXAMPLE = "as in `slurm: {lab: {usd_per_gpu_hour: 1.10, spot: [scavenge]}}`"
+SETTINGS = frozenset(
+    {"usd_per_hour", "usd_per_gpu_hour", "spot", "account", "qos", "time", "wait", "gpu"}
+)
+UNTYPED = "gpu"  # the name of GPUs whose nodes do not name them
+LOOK = """date +%s; df -Pk "$HOME" | awk 'NR == 2 {print $4}'
+scontrol show config | grep -E '^PreemptType '; echo ==
+scontrol show partition -o; echo ==
+sinfo -h -N -O NodeList:128,Partition:128,StateCompact:24,CPUsState:48,Memory:24,AllocMem:24,\
+Gres:256,GresUsed:256"""
+_USABLE = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv"})
+_GPU = re.compile(r"gpu(?::([A-Za-z_][^:(,]*))?:(\d+)")
+_SHAPE = re.compile(r"(\d+)CPU--(\d+)GB(?:--([^:]+):(\d+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A Slurm cluster and what pools.yaml says of it."""
+
+    name: str
+    config: Path  # of OpenSSH; its Host `name` is the login node
+    usd_per_hour: Decimal | None = None  # of a whole node
+    usd_per_gpu_hour: Decimal | None = None
+    spot: tuple[str, ...] = ()  # partitions whose jobs are taken, besides those Slurm says
+    account: str = ""
+    qos: str = ""
+    time_s: float | None = None  # of a job; None: the partition's own
+    wait_s: float = WAIT_S
+    gpu: str = ""  # what GPUs are that Slurm does not name
+
+    @property
+    def pool(self) -> str:
+        """The pool's name."""
+        return f"slurm/{self.name}"
+
+    def ssh(self, home: Path) -> Ssh:
+        """Return a way to run commands on the login node."""
+        login = Login(host=self.name, ip="", config=self.config)
+        return Ssh(login, home / "known_hosts" / f"slurm-{self.name}")
+
+    def price(self, shape: Shape, node: Node) -> Decimal:
+        """Return dollars per hour of a part of a node: by its GPUs if they are priced, else share.
+
+        Zero when nothing is said.
+        """
+        if self.usd_per_gpu_hour is not None and shape.gpus:
+            return self.usd_per_gpu_hour * shape.gpus.count
+        share = Decimal(shape.cpus) / node.cpus
+        if shape.gpus:
+            share = max(share, Decimal(shape.gpus.count) / node.num_gpus)
+        return ((self.usd_per_hour or Decimal(0)) * min(share, Decimal(1))).quantize(
+            Decimal("0.000001")
+        )
+
+    @property
+    def priced(self) -> bool:
+        """Whether pools.yaml says a price."""
+        return self.usd_per_hour is not None or self.usd_per_gpu_hour is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a job asks of its node. Written as SkyPilot writes Slurm's types: 8CPU--64GB--A100:2."""
+
+    cpus: int
+    memory_gb: int  # GiB; 0: as Slurm gives
+    gpus: Accelerators | None = None
+
+    def __str__(self) -> str:
+        gpus = f"--{self.gpus.kind}:{self.gpus.count}" if self.gpus else ""
+        return f"{self.cpus}CPU--{self.memory_gb}GB{gpus}"
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """Read what `str` wrote; ValueError if it is something else."""
+        match = _SHAPE.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text} is no machine type of Slurm, as in 8CPU--64GB--A100:2")
+        gpus = Accelerators(kind=match[3], count=int(match[4])) if match[3] else None
+        return cls(cpus=int(match[1]), memory_gb=int(match[2]), gpus=gpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A queue of the cluster."""
+
+    name: str
+    up: bool
+    preemptible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine as a member of one partition."""
+
+    name: str
+    partition: str
+    usable: bool
+    cpus: int
+    cpus_free: int
+    memory_mb: int  # 1 where the site does not say
+    memory_free_mb: int
+    gpus: Mapping[str, int]
+    gpus_free: Mapping[str, int]
+
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs it has, of any kind."""
+        return sum(self.gpus.values())
+
+    def has_free(self, shape: Shape) -> bool:
+        """Whether a job of this shape could start now, as far as sizes tell."""
+        gpus = shape.gpus is None or self.gpus_free.get(shape.gpus.kind, 0) >= shape.gpus.count
+        memory = shape.memory_gb * 1024 <= self.memory_free_mb
+        return self.usable and self.cpus_free >= shape.cpus and memory and gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a cluster said of itself."""
+
+    clock_s: float  # of the login node, since 1970
+    disk_free_bytes: int  # where its home is
+    partitions: Mapping[str, Partition]
+    nodes: tuple[Node, ...]
+
+    def findings(self, pool: str, now_s: float) -> Iterator[tuple[str, bool, str]]:
+        """Yield what was looked at, whether it works for burst, and what it is, in words."""
+        ahead_s = self.clock_s - now_s
+        free_gb = self.disk_free_bytes / 1024**3
+        words = f"answers, {free_gb:.1f} GiB free in its home, clock {ahead_s:+.0f} s from here"
+        works = abs(ahead_s) <= MOST_SKEW_S and free_gb >= LEAST_DISK_GB
+        yield pool, works, words
+        for partition in self.partitions.values():
+            nodes = [n for n in self.nodes if n.partition == partition.name and n.usable]
+            gpus = sum(n.num_gpus for n in nodes)
+            free = sum(sum(n.gpus_free.values()) for n in nodes)
+            cpus = sum(n.cpus_free for n in nodes)
+            market = "spot" if partition.preemptible else "on-demand"
+            words = f"{market}, {len(nodes)} nodes, {cpus} CPUs free, {free} of {gpus} GPUs free"
+            yield f"{pool}/{partition.name}", partition.up and bool(nodes), words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job that is not over."""
+
+    number: str
+    name: str
+    state: str  # Slurm's long form: PENDING, RUNNING, COMPLETING, ...
+    reason: str
+    node: str
+
+
+# pools.yaml ---------------------------------------------------------------------------------------
+
+
+def read_clusters(pools: Mapping[str, Any], config: Path) -> tuple[Cluster, ...]:
+    """Return the clusters in the OpenSSH configuration, with what pools.yaml's `slurm` says.
+
+    SpecError with every problem at once.
+    """
+    names = _hosts(config)
+    said = pools.get("slurm") or {}
+    problems = [
+        Problem(field=f"slurm.{name}", message=f"no Host {name} in {config}, which has its login")
+        for name in said.keys() - set(names)
+    ]
+    found = [_cluster(name, said.get(name) or {}, config, problems) for name in names]
+    if problems:
+        raise SpecError("pools.yaml", tuple(problems))
+    return tuple(found)
+
+
+def _hosts(config: Path) -> list[str]:
+    """Return the names after `Host` that are no patterns."""
+    if not config.exists():
+        return []
+    names: dict[str, None] = {}
+    for line in config.read_text(encoding="utf-8").splitlines():
+        word, *rest = re.split(r"[\s=]+", line.strip())
+        if word.lower() == "host":
+            names |= dict.fromkeys(n for n in rest if re.fullmatch(r"[A-Za-z0-9][\w.-]*", n))
+    return list(names)
+
+
+def _cluster(name: str, said: Any, config: Path, problems: list[Problem]) -> Cluster:  # noqa: ANN401
+    where = f"slurm.{name}"
+    if not isinstance(said, Mapping):
+        problems.append(Problem(field=where, message=f"needs a mapping, {EXAMPLE}"))
+        return Cluster(name=name, config=config)
+    for key in sorted(said.keys() - SETTINGS):
+        message = f"is not known; what can be here: {', '.join(sorted(SETTINGS))}"
+        problems.append(Problem(field=f"{where}.{key}", message=message))
+    spot = said.get("spot") or []
+    if isinstance(spot, str) or not isinstance(spot, Sequence):
+        problems.append(Problem(field=f"{where}.spot", message="needs a list of partitions"))
+        spot = []
+
+    def read(key: str, reader: Callable[[str], Any]) -> Any:  # noqa: ANN401 - what the reader gives
+        if said.get(key) is None:
+            return None
+        try:
+            return reader(str(said[key]))
+        except ValueError as error:
+            problems.append(
+                Problem(field=f"{where}.{key}", message=str(error), written=str(said[key]))
+            )
+            return None
+
+    wait_s = read("wait", _duration)
+    return Cluster(
+        name=name,
+        config=config,
+        usd_per_hour=read("usd_per_hour", _price),
+        usd_per_gpu_hour=read("usd_per_gpu_hour", _price),
+        spot=tuple(str(partition) for partition in spot),
+        account=str(said.get("account") or ""),
+        qos=str(said.get("qos") or ""),
+        time_s=read("time", _duration),
+        wait_s=WAIT_S if wait_s is None else wait_s,
+        gpu=str(said.get("gpu") or ""),
+    )
+
+
+def _duration(text: str) -> float:
+    return duration_s(text, default="s")
+
+
+def _price(text: str) -> Decimal:
+    price = usd_per_hour(text)
+    if price is None:
+        raise ValueError("needs dollars per hour as a plain number, as in 1.10")
+    return price
+
+
+# What Slurm prints --------------------------------------------------------------------------------
+
+
+def read_site(text: str, cluster: Cluster) -> Site:
+    """Read what `LOOK` printed; ValueError if it is something else."""
+    head, partitions, nodes = text.split("==\n")
+    clock, disk_kb, *preempt = head.splitlines()
+    taken = "preempt/partition_prio" in "".join(preempt)
+    raw = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in partitions.splitlines() if line]
+    highest = max((int(one.get("PriorityTier", 1)) for one in raw), default=1)
+    return Site(
+        clock_s=float(clock),
+        disk_free_bytes=int(disk_kb) * 1024,
+        partitions={
+            one["PartitionName"]: Partition(
+                name=one["PartitionName"],
+                up=one.get("State") == "UP",
+                preemptible=one["PartitionName"] in cluster.spot
+                or (taken and _makes_way(one, highest)),
+            )
+            for one in raw
+        },
+        nodes=tuple(_node(line) for line in nodes.splitlines() if line.strip()),
+    )
+
+
+def _makes_way(partition: Mapping[str, str], highest: int) -> bool:
+    """Whether a higher partition may take what jobs of this one have.
+
+    slurm.conf(5), PreemptType=preempt/partition_prio: jobs of partitions with a higher
+    PriorityTier preempt those of lower ones, unless these say PreemptMode=OFF.
+    """
+    tier = int(partition.get("PriorityTier", 1))
+    return partition.get("PreemptMode", "OFF") != "OFF" and tier < highest
+
+
+def _node(line: str) -> Node:
+    name, partition, state, cpus, memory, used_memory, gres, used_gres = line.split()
+    _, idle, _, total = (int(number) for number in cpus.split("/"))
+    gpus, used = _gpus(gres), _gpus(used_gres)
+    return Node(
+        name=name,
+        partition=partition.rstrip("*"),
+        usable=not state.endswith("*") and state.rstrip("~#!%@^+$-") in _USABLE,
+        cpus=total,
+        cpus_free=idle,
+        memory_mb=int(memory),
+        memory_free_mb=int(memory) - int(used_memory),
+        gpus=gpus,
+        gpus_free={kind: count - used.get(kind, 0) for kind, count in gpus.items()},
+    )
+
+
+def _gpus(gres: str) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for kind, count in _GPU.findall(gres):
+        found[kind or UNTYPED] = found.get(kind or UNTYPED, 0) + int(count)
+    return found
+
+
+def read_jobs(text: str) -> tuple[Job, ...]:
+    """Read what `squeue -h -o '%i|%j|%T|%r|%N'` printed."""
+    fields = (line.split("|") for line in text.splitlines() if line.count("|") == 4)  # noqa: PLR2004
+    return tuple(
+        Job(number=number, name=name, state=state, reason=reason, node=node)
+        for number, name, state, reason, node in fields
+    )
+
+
+# What of it a task can have -----------------------------------------------------------------------
+
+
+def shapes(wanted: Resources, node: Node, cluster: Cluster) -> Iterator[tuple[Shape, str]]:
+    """Yield what of a node a candidate of a task would ask for, with the GPUs' name for the task.
+
+    With GPUs, that share of CPUs and memory which goes with them; without, as many CPUs as are
+    asked for, all if nothing is said.
+    """
+    if wanted.accelerators is None:
+        yield _part(wanted, node, None), ""
+        return
+    for kind, count in node.gpus.items():
+        known = cluster.gpu if kind == UNTYPED else kind
+        if _same(wanted.accelerators.kind, known) and count >= wanted.accelerators.count:
+            gpus = Accelerators(kind=kind, count=wanted.accelerators.count)
+            yield _part(wanted, node, gpus), wanted.accelerators.kind
+
+
+def _part(wanted: Resources, node: Node, gpus: Accelerators | None) -> Shape:
+    share = Fraction(gpus.count, node.num_gpus) if gpus else Fraction(1)
+    cpus = max(1, int(node.cpus * share))
+    if wanted.cpus is not None:
+        least = -(-wanted.cpus.value // 1)
+        cpus = int(max(cpus, least) if gpus else least)
+    if gpus is None:
+        share = min(Fraction(1), Fraction(cpus, node.cpus))
+    memory_gb = int(node.memory_mb * share) // 1024
+    if wanted.memory_gb is not None:
+        each = cpus if wanted.memory_gb.per_cpu else 1
+        memory_gb = max(memory_gb if gpus else 0, int(-(-wanted.memory_gb.value * each // 1)))
+    return Shape(cpus=cpus, memory_gb=memory_gb, gpus=gpus)
+
+
+def _same(wanted: str, there: str) -> bool:
+    """Whether a task's name of a GPU means Slurm's: A100 is nvidia_a100_80gb_pcie too."""
+    words, those = (set(re.split(r"[-_ ]", name.casefold())) for name in (wanted, there))
+    return bool(there) and words <= those
