@@ -44,7 +44,7 @@ class Place:
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.pool, self.zone or self.region) if part)
-        market = "" if self.owned else " spot" if self.spot else " on-demand"
+        market = " spot" if self.spot else "" if self.owned else " on-demand"
         return f"{where} {self.machine_type}{market}".replace("  ", " ").strip()
 
 

@@ -156,7 +156,7 @@ def test_gpus_are_offered_with_their_share_of_a_node_what_is_free_first(
     ]
     (one, _) = offers(task(two), [lab(config)], config.parent, NOW)
     assert (one.owned, one.cpus, one.memory_gb, one.accelerators) == (
-        False, 16.0, 128.0, two.accelerators,
+        True, 16.0, 128.0, two.accelerators,
     )  # fmt: skip
     assert [c.offer.spot for c in candidates(task(two), (one,))] == [False]
 
