@@ -40,6 +40,7 @@ class NodeRequest:
     run_uri: str  # the run's own folder in the object store
     index: int
     choice: Choice  # where, and what it costs there
+    wait_s: float | None = None  # how long it may be queued there; None: as its pool sees fit
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets among it
 
 

@@ -51,7 +51,7 @@ from burst.cost.events import (
     WorkersStarted,
 )
 from burst.cost.moves import pays
-from burst.cost.placement import NEVER_S, Choice, Place, Refusal, choose, free_at, refused
+from burst.cost.placement import NEVER_S, Choice, Place, Refusal, choose, free_at, patience, refused
 
 NodeState = Literal["asked", "ready", "up"]
 Reason = Literal["finished", "stopped", "failed", "budget", "deadline", "stuck"]
@@ -258,7 +258,7 @@ def _launch(
     if choice is None or when > at_s:
         slot = Slot(index=index, until_s=when, wanted_s=wanted_s)
         return step.then(waiting=(*step.state.waiting, slot))
-    return _ask(step, index, choice, at_s, wanted_s)
+    return _ask(step, index, choice, at_s, wanted_s, limits)
 
 
 def _choose(
@@ -269,7 +269,9 @@ def _choose(
     return choose(limits.choices, state.refusals, at_s, since_s)
 
 
-def _ask(step: _Step, index: int, choice: Choice, at_s: float, wanted_s: float) -> _Step:
+def _ask(
+    step: _Step, index: int, choice: Choice, at_s: float, wanted_s: float, limits: Limits
+) -> _Step:
     """Ask for a node at a place."""
     number = step.state.launched + 1
     node = Node(
@@ -280,8 +282,10 @@ def _ask(step: _Step, index: int, choice: Choice, at_s: float, wanted_s: float) 
         place=choice.place,
         wanted_s=wanted_s,
     )
+    since_s = float("inf") if step.state.late else at_s - wanted_s
+    wait_s = patience(limits.choices, choice, since_s)
     return step.then(
-        Launch(node_id=node.node_id, index=index, choice=choice),
+        Launch(node_id=node.node_id, index=index, choice=choice, wait_s=wait_s),
         launched=number,
         nodes=(*step.state.nodes, node),
     )
@@ -313,7 +317,7 @@ def _after_refusal(state: Active, event: LaunchRefused, limits: Limits) -> Decis
         return state, ()
     known = state.refusals
     for one in event.refusals:
-        known = refused(known, one.place, one.reason, event.at_s)
+        known = refused(known, one.place, one.reason, event.at_s, one.again_s or 0.0)
     words = "; ".join(map(str, event.refusals))
     step = _Step(replace(state, refusals=known, refusal=words))
     if state.stopping:
@@ -523,7 +527,7 @@ def _after_vacant(state: Active, event: Vacant, limits: Limits) -> Decision:
     nodes = tuple(replace(n, moving=n.node_id in leaving) for n in state.nodes)
     step = _Step(replace(state, nodes=nodes, vacant_s=None))
     for node, choice in moves:
-        step = _ask(step, node.index, choice, event.at_s, event.at_s)
+        step = _ask(step, node.index, choice, event.at_s, event.at_s, limits)
     return step.decision
 
 

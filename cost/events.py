@@ -35,6 +35,7 @@ class Refused:
     place: Place
     reason: Reason
     detail: str = ""
+    again_s: float | None = None  # in how many seconds it expects to have a machine, if it says
 
     def __str__(self) -> str:
         said = f" ({self.detail})" if self.detail and self.reason == "unknown" else ""
@@ -209,6 +210,7 @@ class Launch:
     node_id: str
     index: int
     choice: Choice
+    wait_s: float | None = None  # how long it may be queued: then another place is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from burst.cost.placement import Choice, Place
 from burst.cost.quotes import Quote
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
-OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "ssh"})  # nobody else takes their machines
+OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # not rented
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,10 @@ class Offer:
 
     @property
     def owned(self) -> bool:
-        """Whether its machines belong to the person: neither spot nor on-demand."""
+        """Whether its machines belong to the person, who has no need to rent.
+
+        They may be spot as well, such as a partition of Slurm whose jobs make way for others.
+        """
         return self.pool.partition("/")[0] in OWN_POOLS
 
 
@@ -207,7 +210,7 @@ def _too_few(what: str, wanted: Amount | None, there: float, offer: Offer) -> st
 
 
 def _wrong_market(task: Task, wanted: Resources, offer: Offer) -> str:
-    if offer.owned:
+    if offer.owned and not offer.spot:  # nobody takes it, and it has no other price
         return ""
     spot = wanted.use_spot
     if spot is None and task.burst.spot != "auto":

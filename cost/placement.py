@@ -44,7 +44,7 @@ class Place:
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.pool, self.zone or self.region) if part)
-        market = "" if self.owned else " spot" if self.spot else " on-demand"
+        market = " spot" if self.spot else "" if self.owned else " on-demand"
         return f"{where} {self.machine_type}{market}".replace("  ", " ").strip()
 
 
@@ -74,6 +74,7 @@ class Refusal:
     reason: Reason
     at_s: float
     count: int = 1  # in a row, this one included
+    again_s: float = 0.0  # the place expects to have a machine so long after `at_s`
 
     @property
     def cool_s(self) -> float:
@@ -102,20 +103,34 @@ class Refusal:
 
 
 def refused(
-    known: tuple[Refusal, ...], place: Place, reason: Reason, at_s: float
+    known: tuple[Refusal, ...], place: Place, reason: Reason, at_s: float, again_s: float = 0.0
 ) -> tuple[Refusal, ...]:
     """Return the refusals with one more; what is long past is left out."""
     fresh = tuple(r for r in known if at_s - r.at_s < FORGET * r.cool_s)
     same = next((r for r in fresh if r.place == place and r.reason == reason), None)
     if same is None:
-        return (*fresh, Refusal(place=place, reason=reason, at_s=at_s))
-    again = replace(same, at_s=at_s, count=same.count + 1)
+        return (*fresh, Refusal(place=place, reason=reason, at_s=at_s, again_s=again_s))
+    again = replace(same, at_s=at_s, count=same.count + 1, again_s=again_s)
     return tuple(again if r is same else r for r in fresh)
 
 
 def free_at(known: Iterable[Refusal], place: Place) -> float:
     """Return from when on a place may be asked; 0 if nothing speaks against it."""
     return max((r.until_s for r in known if r.covers(place)), default=0.0)
+
+
+def _expected_at(known: Iterable[Refusal], place: Place) -> float:
+    """Return when a place has a machine again, in its own words; 0 if it said nothing."""
+    return max((r.at_s + r.again_s for r in known if r.place == place), default=0.0)
+
+
+def patience(choices: Iterable[Choice], asked: Choice, since_s: float) -> float | None:
+    """Return how long a choice that is asked may take, `since_s` after its node was wanted first.
+
+    Then those that wait for it are asked; None if there are none.
+    """
+    waiting = [c.after_s - since_s for c in choices if c.after_s > asked.after_s]
+    return max(0.0, min(waiting)) if waiting else None
 
 
 def choose(
@@ -128,10 +143,15 @@ def choose(
 
     When all cool down, it is the one that is free first, with its time; None and `NEVER_S` when
     none ever will be. A choice that others are waited for comes so long after `wanted_s`, when
-    the node was wanted first.
+    the node was wanted first; at once if all of those expect to have none by then.
     """
-    times = [
-        (max(free_at(known, c.place), at_s, wanted_s + c.after_s), n) for n, c in enumerate(choices)
-    ]
+
+    def due_s(choice: Choice) -> float:
+        end_s = wanted_s + choice.after_s
+        better = [c.place for c in choices if c.after_s < choice.after_s]
+        in_vain = better and all(_expected_at(known, place) > end_s for place in better)
+        return wanted_s if in_vain else end_s
+
+    times = [(max(free_at(known, c.place), at_s, due_s(c)), n) for n, c in enumerate(choices)]
     when, number = min(times, default=(NEVER_S, 0))
     return (None, NEVER_S) if when >= NEVER_S else (choices[number], when)

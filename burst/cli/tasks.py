@@ -13,7 +13,7 @@ from pathlib import Path
 from burst import wiring
 from burst.cli.output import plain, print_json, table
 from burst.cli.words import dollars, plural
-from burst.cost.offers import Plan
+from burst.cost.offers import Offer, Plan
 from burst.cost.offers import plan as plan_offers
 from burst.errors import NoOfferError, SpecError, UsageError
 from burst.task_specs.model import Task
@@ -126,6 +126,11 @@ def plan_json(task: Task, made: Plan) -> dict[str, object]:
     }
 
 
+def _market(offer: Offer) -> str:
+    words = {"own": offer.owned, "spot": offer.spot}
+    return " ".join(word for word, holds in words.items() if holds)
+
+
 def show_plan(task: Task, made: Plan) -> None:
     """Print the candidates, the best marked, and the most that can be spent."""
     rows = [
@@ -134,7 +139,7 @@ def show_plan(task: Task, made: Plan) -> None:
             found.offer.pool,
             found.offer.zone or found.offer.region or "-",
             found.offer.machine_type,
-            f"{found.nodes} {'spot' if found.offer.spot else 'own' if found.offer.owned else ''}",
+            f"{found.nodes} {_market(found.offer)}",
             f"{found.usd_per_hour:.2f}",
             found.offer.quote.source,
         ]

@@ -404,10 +404,12 @@ class Controller:
 
     def _launch(self, action: Launch) -> None:
         asked = self._tools.clock.now()
-        if self._ask_for(action.node_id, action.index, action.choice):
+        if self._ask_for(action.node_id, action.index, action.choice, action.wait_s):
             self._count(action.node_id, action.index, action.choice, asked)
 
-    def _ask_for(self, node_id: str, index: int, choice: Choice) -> bool:
+    def _ask_for(
+        self, node_id: str, index: int, choice: Choice, wait_s: float | None = None
+    ) -> bool:
         """Ask the pool for a node; say whether the request is in."""
         request = NodeRequest(
             run_id=self._run.run_id,
@@ -415,6 +417,7 @@ class Controller:
             run_uri=self._store.uri,
             index=index,
             choice=choice,
+            wait_s=wait_s,
             env=self._tools.env,
         )
         try:

@@ -250,9 +250,11 @@ class Hosts:
         wanted: Mapping[str, Any],
         labels: Mapping[str, str],
         log: Path,
+        *,
+        wait_s: float | None,
     ) -> None:
         """Claim a free host of the place's shape; RefusedError when there is none."""
-        del wanted, labels, log  # a host is what it is
+        del wanted, labels, log, wait_s  # a host is what it is, and free or not
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
             if self._claim(found, name):

@@ -60,11 +60,15 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RefusedError(BurstError):
-    """A launch came to nothing. `said` is all that the cloud, and what asked it, said."""
+    """A launch came to nothing. `said` is all that the cloud, and what asked it, said.
 
-    def __init__(self, message: str, said: str) -> None:
+    `again_s`: in how many seconds the place expects to have a machine, if it says so.
+    """
+
+    def __init__(self, message: str, said: str, *, again_s: float | None = None) -> None:
         super().__init__(message)
         self.said = said
+        self.again_s = again_s
 
 
 def reason_of(text: str) -> Reason:

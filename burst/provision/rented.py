@@ -55,6 +55,8 @@ class Clusters(Protocol):
         wanted: Mapping[str, Any],
         labels: Mapping[str, str],
         log: Path,
+        *,
+        wait_s: float | None,  # how long the place may let a node wait; None: as it sees fit
     ) -> None: ...
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]: ...
     def login(self, name: str, keys: Path) -> Login: ...
@@ -202,7 +204,9 @@ class RentedProvisioner:
                 self._start_agent(node)
                 node.ready_s = self._clock.monotonic()
         except Exception as error:
-            said = error.said if isinstance(error, RefusedError) else str(error)
+            said, again_s = str(error), None
+            if isinstance(error, RefusedError):
+                said, again_s = error.said, error.again_s
             if not isinstance(error, BurstError):
                 log.exception("%s could not be brought up", node.request.node_id)
                 said = f"{type(error).__name__}: {error}"
@@ -214,7 +218,7 @@ class RentedProvisioner:
             if made or left:
                 node.failed = f"its {'agent did not start' if made else 'set-up failed'}: {gist}"
             else:
-                node.refused = (Refused(place=place, reason=reason, detail=gist),)
+                node.refused = (Refused(place=place, reason=reason, detail=gist, again_s=again_s),)
 
     def _make(self, node: _Node) -> None:
         request = node.request
@@ -222,8 +226,9 @@ class RentedProvisioner:
         name = cluster_name(request.run_id, request.node_id)
         said = self._settings.home / "rented" / request.run_id / f"{request.node_id}.log"
         launch = partial(
-            self._clusters.launch, name, request.choice.place, self._settings.wanted, labels, said
-        )
+            self._clusters.launch, name, request.choice.place, self._settings.wanted, labels, said,
+            wait_s=request.wait_s,
+        )  # fmt: skip
         try:
             launch()
         except RefusedError as error:

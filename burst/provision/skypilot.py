@@ -176,12 +176,19 @@ def _catalog_date(cloud: str) -> datetime:
 
 
 def launch(
-    name: str, place: Place, wanted: Mapping[str, Any], labels: Mapping[str, str], log: Path
+    name: str,
+    place: Place,
+    wanted: Mapping[str, Any],
+    labels: Mapping[str, str],
+    log: Path,
+    *,
+    wait_s: float | None,
 ) -> None:
     """Make a cluster of one node at a place, or bring up the one of this name; log what is said.
 
     RefusedError when the place gives none. Safe to call again for the same name.
     """
+    del wait_s  # clouds answer at once
     sky = _sky()
     wanted = dict(wanted)
     mounts = wanted.pop("file_mounts", {})

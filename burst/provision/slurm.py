@@ -19,10 +19,12 @@ from burst.cost.offers import Offer
 from burst.cost.placement import Place
 from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock
+from burst.provision import slurm_room
 from burst.provision.own import NO_PRICE, quote
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import folder_of
 from burst.provision.slurm_site import (
+    JOBS,
     LOOK,
     LOOK_S,
     Cluster,
@@ -39,6 +41,8 @@ from burst.task_specs.model import Accelerators, Task
 
 log = logging.getLogger(__name__)
 
+WAIT_S = 120.0  # how long a job may be pending if nothing is said
+LEAST_WAIT_S = 10.0  # Slurm starts none at once, even where there is room
 WARN_S = 120  # before its time limit a job's first process gets SIGUSR1
 POLL_S = 2.0
 GONE_S = 90.0  # how long an ended job may take to be gone: KillWait is 30 s
@@ -77,7 +81,6 @@ NEVER = frozenset(
         "QOSNotAllowed",
     ]
 )
-JOBS = 'squeue -h -u "$(id -un)" -o "%i|%j|%T|%r|%N"'
 ADDRESS = (
     "a=$(scontrol show node -o {node} | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'); "
     "getent ahostsv4 \"$a\" | awk 'NR == 1 {{print $1}}'"
@@ -172,11 +175,14 @@ class Slurm:
         wanted: Mapping[str, Any],
         labels: Mapping[str, str],
         log: Path,
+        *,
+        wait_s: float | None,
     ) -> None:
         """Submit a node's job, unless it is there, and wait until it runs.
 
-        RefusedError when the place does not take it, or it is still pending after the cluster's
-        `wait`; then it is cancelled.
+        RefusedError when the place does not take it, or it is still pending after `wait_s` or the
+        cluster's `wait`, whichever is less; then it is cancelled. So it is as soon as Slurm expects
+        it to start only after `wait_s`, when another place is going to be asked.
         """
         del wanted  # nodes are what they are
         cluster = self._clusters.get(place.pool)
@@ -187,7 +193,7 @@ class Slurm:
             number = self._submit(cluster, name, place, labels)
             _note(log, f"{place}: job {number} was submitted")
         try:
-            self._wait(cluster, name)
+            self._wait(cluster, name, wait_s)
         except RefusedError as error:
             _note(log, error.said)
             raise
@@ -200,9 +206,11 @@ class Slurm:
         except SetupError as error:
             raise RefusedError(error.message, error.message) from error
 
-    def _wait(self, cluster: Cluster, name: str) -> None:
+    def _wait(self, cluster: Cluster, name: str, wait_s: float | None) -> None:
         """Wait until a job runs."""
-        until_s = self._clock.monotonic() + cluster.wait_s
+        began_s = self._clock.monotonic()
+        limits = [limit_s for limit_s in (wait_s, cluster.wait_s) if limit_s is not None]
+        limit_s = max(min(limits, default=WAIT_S), LEAST_WAIT_S)
         while True:
             job = self._job(cluster, name)
             if job is None or job.state not in STARTING | {"RUNNING"}:
@@ -211,18 +219,21 @@ class Slurm:
                 raise RefusedError(said, said)
             if job.state == "RUNNING":
                 return
-            if job.reason in NEVER or self._clock.monotonic() >= until_s:
-                said = self._pending(cluster, job)
+            waited_s = self._clock.monotonic() - began_s
+            starts_s = self._starts_s(job)
+            too_late = wait_s is not None and starts_s is not None and waited_s + starts_s > wait_s
+            if job.reason in NEVER or too_late or waited_s >= limit_s:
+                would = (
+                    f"; Slurm would start it at {job.starts:%Y-%m-%d %H:%MZ}" if job.starts else ""
+                )
+                said = f"no-capacity: job {job.number} is pending ({job.reason}){would}"
                 self.down(name)
-                raise RefusedError(said, said)
+                raise RefusedError(said, said, again_s=starts_s)
             self._clock.sleep(POLL_S)
 
-    def _pending(self, cluster: Cluster, job: Job) -> str:
-        """Say why a job does not run, and when Slurm thinks it would."""
-        ask = f"squeue -h -j {shlex.quote(job.number)} --start -o %S"
-        starts = self._ask(cluster, ask).strip()
-        would = "" if starts in {"", "N/A"} else f"; Slurm would start it at {starts}"
-        return f"no-capacity: job {job.number} is pending ({job.reason}){would}"
+    def _starts_s(self, job: Job) -> float | None:
+        """Return in how many seconds Slurm expects a pending job to start, if it says."""
+        return None if job.starts is None else (job.starts - self._clock.now()).total_seconds()
 
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
         """Return the nodes whose name begins so; TransientError when no cluster answers.
@@ -248,13 +259,13 @@ class Slurm:
         return {name: state for name, state in found.items() if name.startswith(prefix)}
 
     def vacant(self, place: Place) -> int:
-        """Return how many nodes of a place's partition have room for a job of its shape."""
+        """Return how many jobs like a node's could start there now; see slurm_room.read_room."""
         cluster = self._clusters.get(place.pool)
         if cluster is None:
             return 0
+        said = self._ask(cluster, slurm_room.ask(_options(cluster, "burst", place, {})))
         shape = Shape.parse(place.machine_type)
-        there = (n for n in look(cluster, self._home).nodes if n.partition == place.zone)
-        return sum(node.has_free(shape) for node in there)
+        return slurm_room.read_room(said, cluster, place.zone, shape)
 
     def login(self, name: str, keys: Path) -> Login:
         """Return how a job's node is reached: through the login node, as a step of the job."""

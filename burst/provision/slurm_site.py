@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,6 @@ from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators, Resources
 from burst.task_specs.units import duration_s
 
-WAIT_S = 120.0  # how long a job may be pending until another place is tried
 LOOK_S = 30.0
 MOST_SKEW_S = 30.0  # a job's end is told by Slurm's clock
 LEAST_DISK_GB = 2.0
@@ -35,6 +35,7 @@ scontrol show config | grep -E '^PreemptType '; echo ==
 scontrol show partition -o; echo ==
 sinfo -h -N -O NodeList:128,Partition:128,StateCompact:24,CPUsState:48,Memory:24,AllocMem:24,\
 Gres:256,GresUsed:256"""
+JOBS = 'SLURM_TIME_FORMAT=%s squeue -h -u "$(id -un)" -o "%i|%j|%T|%r|%N|%S"'
 _USABLE = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv"})
 _GPU = re.compile(r"gpu(?::([A-Za-z_][^:(,]*))?:(\d+)")
 _SHAPE = re.compile(r"(\d+)CPU--(\d+)GB(?:--([^:]+):(\d+))?")
@@ -52,7 +53,7 @@ class Cluster:
     account: str = ""
     qos: str = ""
     time_s: float | None = None  # of a job; None: the partition's own
-    wait_s: float = WAIT_S
+    wait_s: float | None = None  # how long a job may be pending, at most
     gpu: str = ""  # what GPUs are that Slurm does not name
 
     @property
@@ -114,6 +115,7 @@ class Partition:
     name: str
     up: bool
     preemptible: bool
+    tier: int  # jobs of a higher one come first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,7 @@ class Job:
     state: str  # Slurm's long form: PENDING, RUNNING, COMPLETING, ...
     reason: str
     node: str
+    starts: datetime | None  # or started; as Slurm expects while it is pending
 
 
 # pools.yaml ---------------------------------------------------------------------------------------
@@ -235,7 +238,6 @@ def _cluster(name: str, said: Any, config: Path, problems: list[Problem]) -> Clu
             )
             return None
 
-    wait_s = read("wait", _duration)
     return Cluster(
         name=name,
         config=config,
@@ -245,7 +247,7 @@ def _cluster(name: str, said: Any, config: Path, problems: list[Problem]) -> Clu
         account=str(said.get("account") or ""),
         qos=str(said.get("qos") or ""),
         time_s=read("time", _duration),
-        wait_s=WAIT_S if wait_s is None else wait_s,
+        wait_s=read("wait", _duration),
         gpu=str(said.get("gpu") or ""),
     )
 
@@ -270,7 +272,7 @@ def read_site(text: str, cluster: Cluster) -> Site:
     clock, disk_kb, *preempt = head.splitlines()
     taken = "preempt/partition_prio" in "".join(preempt)
     raw = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in partitions.splitlines() if line]
-    highest = max((int(one.get("PriorityTier", 1)) for one in raw), default=1)
+    highest = max(map(_tier, raw), default=1)
     return Site(
         clock_s=float(clock),
         disk_free_bytes=int(disk_kb) * 1024,
@@ -280,6 +282,7 @@ def read_site(text: str, cluster: Cluster) -> Site:
                 up=one.get("State") == "UP",
                 preemptible=one["PartitionName"] in cluster.spot
                 or (taken and _makes_way(one, highest)),
+                tier=_tier(one),
             )
             for one in raw
         },
@@ -293,8 +296,11 @@ def _makes_way(partition: Mapping[str, str], highest: int) -> bool:
     slurm.conf(5), PreemptType=preempt/partition_prio: jobs of partitions with a higher
     PriorityTier preempt those of lower ones, unless these say PreemptMode=OFF.
     """
-    tier = int(partition.get("PriorityTier", 1))
-    return partition.get("PreemptMode", "OFF") != "OFF" and tier < highest
+    return partition.get("PreemptMode", "OFF") != "OFF" and _tier(partition) < highest
+
+
+def _tier(partition: Mapping[str, str]) -> int:
+    return int(partition.get("PriorityTier", 1))
 
 
 def _node(line: str) -> Node:
@@ -322,12 +328,16 @@ def _gpus(gres: str) -> Mapping[str, int]:
 
 
 def read_jobs(text: str) -> tuple[Job, ...]:
-    """Read what `squeue -h -o '%i|%j|%T|%r|%N'` printed."""
-    fields = (line.split("|") for line in text.splitlines() if line.count("|") == 4)  # noqa: PLR2004
+    """Read what `JOBS` printed."""
+    fields = (line.split("|") for line in text.splitlines() if line.count("|") == 5)  # noqa: PLR2004
     return tuple(
-        Job(number=number, name=name, state=state, reason=reason, node=node)
-        for number, name, state, reason, node in fields
+        Job(number=number, name=name, state=state, reason=reason, node=node, starts=_time(starts))
+        for number, name, state, reason, node, starts in fields
     )
+
+
+def _time(text: str) -> datetime | None:
+    return datetime.fromtimestamp(int(text), UTC) if text.isdecimal() else None
 
 
 # What of it a task can have -----------------------------------------------------------------------

@@ -136,9 +136,24 @@ def test_the_blocks_spot_word_counts_where_resources_are_silent(spot: str, fits:
     assert [candidate.offer.spot for candidate in told] == [True]
 
 
-def test_own_machines_are_neither_spot_nor_on_demand() -> None:
+def test_own_machines_that_nobody_takes_serve_as_spot_and_as_on_demand() -> None:
+    own = [offer("local"), offer("ssh/lab"), offer("slurm/lab")]
     for spot in (True, False):
-        assert candidates(task(Resources(use_spot=spot)), [offer("local"), offer("ssh/lab")])
+        assert len(candidates(task(Resources(use_spot=spot)), own)) == len(own)
+
+
+def test_own_machines_that_may_be_taken_are_spot() -> None:
+    scavenged = offer("slurm/lab", zone="scav", spot=True)
+    assert scavenged.owned
+    assert candidates(task(spot="spot"), [scavenged])
+    (rejected,) = rejections(task(spot="on-demand"), [scavenged])
+    assert rejected.reason == "is spot, the task wants on-demand"
+
+
+def test_a_place_says_that_it_is_spot_whoever_has_it() -> None:
+    offers = [offer("slurm/lab", spot=True), offer("slurm/lab"), offer("aws", spot=True), offer()]
+    places = [str(choice.place) for choice in choices_of(task(), candidates(task(), offers))]
+    assert [place.split()[2:] for place in places] == [["spot"], [], ["spot"], ["on-demand"]]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ class Trace:
         self.state: Any = Active()
         self.done: list[Action] = []
         self.owned = 2  # how many own machines can be had
+        self.again_s: float | None = None  # when the own pool expects to have more
         self.at_s = 0.0
 
     def play(self, *events: Event) -> tuple[Action, ...]:
@@ -74,7 +75,7 @@ class Trace:
         return place == OWN.place and there > self.owned
 
     def refusal(self, launch: Launch) -> LaunchRefused:
-        refused = Refused(place=OWN.place, reason="capacity")
+        refused = Refused(place=OWN.place, reason="capacity", again_s=self.again_s)
         return LaunchRefused(node_id=launch.node_id, refusals=(refused,), at_s=self.at_s)
 
     def until(self, end_s: int, **tick: Any) -> tuple[Action, ...]:
@@ -147,6 +148,42 @@ def test_without_a_wait_it_is_rented_at_once() -> None:
     assert trace.places() == ["aws", "aws"]
 
 
+def test_a_place_may_queue_a_node_until_another_is_asked() -> None:
+    trace = Trace()
+    trace.owned = 1
+    (first, second) = [a for a in trace.play(Started(at_s=0)) if isinstance(a, Launch)]
+    assert (first.wait_s, second.wait_s) == (600.0, 600.0)
+    (again,) = [a for a in trace.until(3) if isinstance(a, Launch)]
+    assert again.wait_s == 598.0
+    (rented,) = [a for a in trace.until(600) if isinstance(a, Launch) and a.choice == SPOT]
+    assert rented.wait_s is None
+
+
+def test_a_place_that_expects_to_have_none_in_time_is_not_waited_for() -> None:
+    trace = Trace()
+    trace.again_s, trace.owned = 590.0, 0
+    trace.play(Started(at_s=0))
+    assert trace.places() == []
+    trace.again_s = 601.0
+    trace.until(20)
+    assert trace.places() == ["aws", "aws"]
+
+
+def test_what_a_place_expected_does_not_keep_it_from_being_asked() -> None:
+    """Jobs end before their time limits; the estimate is of no use by then."""
+    trace = Trace()
+    trace.again_s, trace.owned = 86_400.0, 0
+    trace.play(Started(at_s=0))
+    trace.up()
+    trace.owned = 1
+    rented = trace.state.nodes[0]
+    (asked,) = [
+        a for a in trace.play(NodeLost(node_id=rented.node_id, why="gone", at_s=3000))
+        if isinstance(a, Launch)
+    ]  # fmt: skip
+    assert asked.choice == OWN
+
+
 def test_a_lost_node_starts_a_wait_of_its_own() -> None:
     trace = overflowed()
     trace.owned = 0
@@ -167,6 +204,9 @@ def test_a_run_that_is_late_does_not_wait() -> None:
     trace.until(101, left_s=3900.0)
     assert trace.state.late
     assert trace.places() == ["aws", "slurm/lab"]
+    own = next(n for n in trace.state.nodes if n.place == OWN.place)
+    lost = trace.play(NodeLost(node_id=own.node_id, why="gone", at_s=500))
+    assert [a.wait_s for a in lost if isinstance(a, Launch)] == [0.0], "nor in a queue"
 
 
 def test_a_place_that_is_vacant_for_a_moment_moves_nothing() -> None:

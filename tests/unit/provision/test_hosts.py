@@ -70,7 +70,7 @@ def place(world: World) -> Place:
 
 
 def launch(hosts: Hosts, name: str, place: Place) -> None:
-    hosts.launch(name, place, {}, {}, Path("/nonexistent"))
+    hosts.launch(name, place, {}, {}, Path("/nonexistent"), wait_s=None)
 
 
 def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Place) -> None:

@@ -73,7 +73,10 @@ class FakeClusters:
         wanted: Mapping[str, Any],
         labels: Mapping[str, str],
         log: Path,
+        *,
+        wait_s: float | None,
     ) -> None:
+        assert wait_s is REQUEST.wait_s
         assert labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
         self.launched.append(name)
         self.gate.wait(5)

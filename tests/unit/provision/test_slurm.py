@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -53,6 +53,8 @@ class World:
     refuse: str = ""
     next_state: str = "RUNNING"  # of submitted jobs
     next_reason: str = "None"
+    starts: str = ""  # of its jobs, in seconds since 1970
+    room: str = "==\nsbatch: Job 9 to start at 1796208400 using 16 processors on nodes n1\n"
     deaf: int = 0  # so many calls of scancel end nothing yet
     time_s: float = 0.0
 
@@ -60,14 +62,15 @@ class World:
         if self.down:
             raise TransientError("lab cannot be reached by ssh")
         self.asked.append(command)
-        if command.startswith("squeue -h -u"):
-            return "".join(f"{n}|{'|'.join(job)}\n" for n, job in self.jobs.items())
-        if "--start" in command:
-            return "2026-12-02T11:00:00\n"
+        if "squeue -h -u" in command:
+            starts = self.starts or "N/A"
+            return "".join(f"{n}|{'|'.join(job)}|{starts}\n" for n, job in self.jobs.items())
         if command.startswith("scancel"):
             return self.scancel(command)
         if command.startswith("sbatch"):
             return self.sbatch(command, data)
+        if "--test-only" in command:
+            return f"{self.site}==\n{self.room}"
         return "10.0.0.5\n" if "NodeAddr" in command else self.site
 
     def scancel(self, command: str) -> str:
@@ -127,8 +130,11 @@ def slurm(world: World, config: Path, **said: object) -> Slurm:
     return Slurm([lab(config, **said)], config.parent, world)
 
 
-def launch(pool: Slurm, config: Path, name: str = N1, place: Place = GPU) -> None:
-    pool.launch(name, place, {}, LABELS, config.parent / "said" / f"{name}.log")
+def launch(
+    pool: Slurm, config: Path, name: str = N1, place: Place = GPU, wait_s: float | None = None
+) -> None:
+    said = config.parent / "said" / f"{name}.log"
+    pool.launch(name, place, {}, LABELS, said, wait_s=wait_s)
 
 
 # What there is ------------------------------------------------------------------------------------
@@ -156,7 +162,7 @@ def test_gpus_are_offered_with_their_share_of_a_node_what_is_free_first(
     ]
     (one, _) = offers(task(two), [lab(config)], config.parent, NOW)
     assert (one.owned, one.cpus, one.memory_gb, one.accelerators) == (
-        False, 16.0, 128.0, two.accelerators,
+        True, 16.0, 128.0, two.accelerators,
     )  # fmt: skip
     assert [c.offer.spot for c in candidates(task(two), (one,))] == [False]
 
@@ -235,6 +241,50 @@ def test_what_is_wrong_in_pools_yaml_is_said_at_once(config: Path) -> None:
     assert lab(config, usd_per_gpu_hour="1.5").usd_per_gpu_hour == Decimal("1.5")
 
 
+# What is vacant -----------------------------------------------------------------------------------
+
+QUARTER = Place(pool="slurm/lab", zone="gpu", machine_type="4CPU--4GB")
+NOW_LINE = "sbatch: Job 9 to start at 1796208430 using 4 processors on nodes n1 in partition gpu\n"
+
+
+@pytest.mark.parametrize(
+    ("queue", "test", "nodes"),
+    [
+        ("", NOW_LINE, 2),  # n5 has too little memory
+        ("scav|Resources|2\n", NOW_LINE, 2),  # a lower partition comes after
+        ("gpu|Dependency|2\ngpu|JobHeldUser|4\ngpu|QOSMaxJobsPerUserLimit|1\n", NOW_LINE, 2),
+        ("gpu|Priority|1\n", NOW_LINE, 1),
+        ("scav,gpu|Resources|1-4\n", NOW_LINE, 1),
+        ("gpu|None|1\ngpu|Priority|1\n", NOW_LINE, 0),
+        ("", NOW_LINE.replace("8430", "8930"), 0),  # Slurm plans it for later
+        ("", "allocation failure: Requested node configuration is not available\n", 0),
+    ],
+)
+def test_vacant_is_what_is_free_and_not_waited_for(
+    world: World, config: Path, queue: str, test: str, nodes: int
+) -> None:
+    world.site = SITE.replace("n2 gpu*  down* 0/0/64/64 ", "n2 gpu*  mix  0/64/0/64 ")
+    world.room = f"{queue}==\n{test}"
+    assert slurm(world, config).vacant(QUARTER) == nodes
+    (asked,) = world.asked
+    assert "sbatch --test-only" in asked
+    assert world.jobs == {}
+
+
+def test_where_others_would_make_way_one_is_vacant(world: World, config: Path) -> None:
+    world.site = SITE.replace("48/16/0/64", "64/0/0/64").replace("0/32/0/32", "32/0/0/32")
+    world.room = f"==\n{NOW_LINE}"
+    assert slurm(world, config).vacant(QUARTER) == 1
+    world.room = f"gpu|Priority|1\n==\n{NOW_LINE}"
+    assert slurm(world, config).vacant(QUARTER) == 0
+
+
+def test_what_is_not_there_is_not_vacant(world: World, config: Path) -> None:
+    pool = slurm(world, config)
+    assert pool.vacant(replace(QUARTER, pool="slurm/other")) == 0
+    assert pool.vacant(replace(QUARTER, zone="other")) == 0
+
+
 # Jobs ---------------------------------------------------------------------------------------------
 
 
@@ -276,13 +326,41 @@ def test_a_job_that_stays_pending_is_cancelled_and_says_why(
     world: World, config: Path, pending: str, waits: bool, reason: str
 ) -> None:
     world.next_state, world.next_reason = "PENDING", pending
+    world.starts = str(int(NOW.timestamp()) + 11 * 3600)
     with pytest.raises(RefusedError) as refused:
         launch(slurm(world, config, wait="1m"), config)
     assert reason_of(refused.value.said) == reason
-    assert f"({pending}); Slurm would start it at 2026-12-02T11:00:00" in refused.value.said
+    assert f"({pending}); Slurm would start it at 2026-12-02 11:00Z" in refused.value.said
     assert world.jobs == {}
     assert (world.time_s >= 60) is waits
     assert pending in (config.parent / "said" / f"{N1}.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "site", "waited_s"), [(30.0, None, 30), (0.0, None, 10), (300.0, "1m", 60)]
+)
+def test_a_job_is_queued_no_longer_than_until_another_place_is_asked(
+    world: World, config: Path, wait_s: float, site: str | None, waited_s: float
+) -> None:
+    world.next_state, world.next_reason = "PENDING", "Priority"
+    with pytest.raises(RefusedError) as refused:
+        launch(slurm(world, config, wait=site), config, wait_s=wait_s)
+    assert waited_s <= world.time_s <= waited_s + 2
+    assert world.jobs == {}
+    assert refused.value.again_s is None
+
+
+@pytest.mark.parametrize(("wait_s", "waits"), [(600.0, False), (7200.0, True), (None, True)])
+def test_a_job_that_would_start_too_late_is_not_queued(
+    world: World, config: Path, wait_s: float | None, waits: bool
+) -> None:
+    """Unless nothing else can be asked: then it keeps its place in the queue for a while."""
+    world.next_state, world.next_reason = "PENDING", "Resources"
+    world.starts = str(int(NOW.timestamp()) + 3600)
+    with pytest.raises(RefusedError) as refused:
+        launch(slurm(world, config, wait="2m"), config, wait_s=wait_s)
+    assert world.time_s == (120 if waits else 0)
+    assert refused.value.again_s == 3600
 
 
 def test_what_sbatch_refuses_is_said(world: World, config: Path) -> None:
@@ -346,8 +424,8 @@ def test_an_end_is_waited_for_but_not_that_of_a_node_that_is_gone(
 
 def test_other_peoples_lines_are_no_jobs() -> None:
     assert read_jobs("slurm_load_jobs error\n\n") == ()
-    (job,) = read_jobs(f"7|{N1}|PENDING|Resources|\n")
-    assert (job.number, job.name, job.node) == ("7", N1, "")
+    (job,) = read_jobs(f"7|{N1}|PENDING|Resources||N/A\n")
+    assert (job.number, job.name, job.node, job.starts) == ("7", N1, "", None)
 
 
 def test_the_script_that_holds_a_node_is_whole() -> None:
