@@ -12,6 +12,7 @@ CLOUDS = (
     "lambda", "local", "mithril", "nebius", "oci", "paperspace", "primeintellect", "runpod", "scp",
     "seeweb", "shadeform", "slurm", "ssh", "vast", "verda", "vsphere", "yotta",
 )  # fmt: skip
+ON_DEMAND_ONLY = frozenset({"lambda"})  # clouds without a spot market
 _SAME = {"kubernetes": "k8s"}
 _MEANT = {
     "amazon": "aws", "ec2": "aws", "google": "gcp", "gce": "gcp", "microsoft": "azure",
