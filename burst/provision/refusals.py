@@ -3,7 +3,7 @@
 SkyPilot hands on text only, its own around the cloud's. The codes are those that the clouds
 document: EC2 (Amazon EC2 API Reference, "Error codes"), ECS (Alibaba Cloud, "RunInstances: error
 codes"), Lambda Cloud (API, "error codes"). The first kind whose words occur counts, in this order:
-a refusal for missing rights may well talk of instances and limits.
+a refusal for missing rights may well talk of instances and limits. `burst/...` are our own codes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         "rights",
         """UnauthorizedOperation AuthFailure AccessDenied InvalidClientTokenId OptInRequired
         SignatureDoesNotMatch ExpiredToken Forbidden.RAM Forbidden.SubUser InvalidAccessKeyId
-        IncompleteSignature invalid-api-key NoCredentials""",
+        IncompleteSignature invalid-api-key account-inactive NoCredentials""",
     ),
     ("price", "SpotMaxPriceTooLow InvalidSpotPriceLimit SpotPriceLimit price-limit"),
     (
@@ -33,7 +33,7 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         """InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity
         InsufficientReservedInstanceCapacity insufficient-capacity UnfulfillableCapacity NoStock
         OperationDenied.ZoneNotAllowed Zone.NotOnSale sold-out out-of-stock no-capacity
-        not-enough-capacity""",
+        not-enough-capacity burst/never-ready burst/machine-lost""",
     ),
 )
 
