@@ -32,9 +32,11 @@ from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock
 from burst.provision.alibaba.settings import Settings
 from burst.provision.refusals import RefusedError
-from burst.provision.sky_plugin.register import register, tell_server
+from burst.provision.sky_plugin.register import REPLACED, register, tell_server
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Resources, Task
+
+log = logging.getLogger(__name__)
 
 BILLING: Mapping[str, BillingRule] = {
     "alibaba": PER_SECOND,  # ECS, "Pay-as-you-go": per second, invoiced hourly
@@ -74,7 +76,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
     _sky()
     with _errors():
         named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
-        enabled = _enabled(named - {"local", "ssh"})
+        enabled = _rentable(_enabled(named - {"local", "ssh"}), named)
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
         asked = " ".join(["sky check", *sorted(named - {"local", "ssh"})])
@@ -95,6 +97,24 @@ def _enabled(named: set[str]) -> list[str]:
         sky.get(sdk.check(tuple(sorted(named - enabled)), verbose=False))
         enabled = {str(name).lower() for name in sky.get(sdk.enabled_clouds())}
     return sorted(enabled)
+
+
+def _rentable(enabled: list[str], named: set[str]) -> list[str]:
+    """Leave out clouds that the server would rent at by SkyPilot's own code.
+
+    SetupError if the task names one.
+    """
+    from burst.provision.sky_plugin.server import check_plugin
+
+    for cloud in sorted(REPLACED & {*enabled}):
+        try:
+            check_plugin(cloud)
+        except SetupError as error:
+            if cloud in named:
+                raise
+            log.warning("%s is left out: %s (%s)", cloud, error.message, error.hint)
+            enabled = [name for name in enabled if name != cloud]
+    return enabled
 
 
 def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:
@@ -181,6 +201,7 @@ def launch(
     RefusedError when the place gives none. Safe to call again for the same name.
     """
     sky = _sky()
+    _check_server(place)
     wanted = dict(wanted)
     mounts = wanted.pop("file_mounts", {})
     task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
@@ -198,7 +219,8 @@ def launch(
     before = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as out:
         try:
-            with _SUBMITTING, contextlib.redirect_stdout(out):  # it prints the cluster's name
+            # it prints the cluster's name
+            with _SUBMITTING, _keyless(), contextlib.redirect_stdout(out):
                 asked = sky.launch(task, cluster_name=name, fast=True, retry_until_up=False)
             sky.stream_and_get(asked, output_stream=out)
         except Exception as error:
@@ -209,6 +231,29 @@ def launch(
             raise RefusedError(
                 f"{type(error).__name__}: {error}", f"{said}\n{_whole(error)}"
             ) from error
+
+
+def _check_server(place: Place) -> None:
+    """Refuse a place whose cloud the server would rent at by SkyPilot's own code."""
+    if place.pool in REPLACED:
+        from burst.provision.sky_plugin.server import check_plugin
+
+        try:
+            check_plugin(place.pool)
+        except SetupError as error:
+            raise RefusedError(error.message, f"{error.message}; {error.hint}") from error
+
+
+@contextlib.contextmanager
+def _keyless() -> Iterator[None]:
+    """Say with the requests made here that keys which no node needs stay here."""
+    from burst.provision.sky_plugin.lambda_hooks import KEYLESS_VAR
+
+    os.environ[KEYLESS_VAR] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[KEYLESS_VAR]
 
 
 def _whole(error: BaseException) -> str:

@@ -185,7 +185,7 @@ class LambdaEmulator:
             case "POST", "/ssh-keys":
                 return self.add_key(**body)
             case "POST", "/instance-operations/launch":
-                return {"instance_ids": [self._launch(body)]}
+                return {"instance_ids": [self.launch(body)]}
             case "POST", "/instance-operations/terminate":
                 return {"terminated_instances": self._terminate(body["instance_ids"])}
             case _:
@@ -232,7 +232,8 @@ class LambdaEmulator:
             "actions": {},
         }
 
-    def _launch(self, body: dict[str, Any]) -> str:
+    def launch(self, body: dict[str, Any]) -> str:
+        """Make a machine, or refuse; return its id."""
         known = {key["name"] for key in self.keys}
         tags = {str(tag["key"]) for tag in body.get("tags", [])}
         kind, region = body.get("instance_type_name"), body.get("region_name")
