@@ -290,12 +290,13 @@ def end_command(request: NodeRequest) -> str:
     from burst.provision.hosts import release_command
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
+    from burst.task_specs.infra import ENDED_BY_KEY
 
     off = "sudo -n shutdown -h now"
     place = request.choice.place
     if kind_of(place.pool) == "ssh":
         return release_command(cluster_name(request.run_id, request.node_id))
-    if place.pool == "lambda":
+    if place.pool in ENDED_BY_KEY:
         return ""
     if place.pool != "aws":
         return off

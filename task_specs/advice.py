@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from burst.task_specs.accelerators import advice_on
-from burst.task_specs.infra import ON_DEMAND_ONLY
+from burst.task_specs.infra import ENDED_BY_KEY, ON_DEMAND_ONLY
 from burst.task_specs.model import Mount, Task
 
 _HERE = (None, "local", "slurm", "ssh")
@@ -41,6 +41,12 @@ def _on_machines(task: Task) -> Iterator[str]:
     never = {one.infra.cloud or "" for one in task.candidates} & ON_DEMAND_ONLY
     if task.burst.spot == "spot" and never:
         yield f"{', '.join(sorted(never))} rents no spot machines, so none is taken there"
+    stay = {one.infra.cloud or "" for one in task.candidates} & ENDED_BY_KEY
+    if stay:
+        yield (
+            f"machines of {', '.join(sorted(stay))} cannot end themselves: if no controller is "
+            "left, only `burst doctor --reap` ends the bill"
+        )
     for one in task.candidates:
         if one.autostop is not None and one.autostop.idle_minutes == 0:
             yield "autostop 0 stops a machine as soon as it is idle"

@@ -16,8 +16,8 @@ from lambda_emulator import LAUNCH, TERMINATE, Fault, LambdaEmulator, StepClock
 LIKE = Launch(name="", region="us-east-1", machine_type="gpu_1x_a10", ssh_key="sky-key-me")
 
 
-def wanted(count: int = 1) -> Wanted:
-    return Wanted(cluster="c", count=count, like=LIKE)
+def wanted(count: int = 1, name: str = "c") -> Wanted:
+    return Wanted(cluster=name, count=count, like=LIKE)
 
 
 def test_a_cluster_has_one_head_and_is_made_once(
@@ -209,6 +209,22 @@ def test_a_launch_whose_answer_was_lost_is_not_made_again(
     made = bring_up(api, clock, wanted())
     assert list(made.new) == emulator.running()
     assert emulator.calls[f"POST {LAUNCH}"] == 1
+
+
+def test_forty_machines_are_forty_though_answers_are_lost_and_lists_are_late(
+    api: LambdaApi, clock: StepClock, emulator: LambdaEmulator
+) -> None:
+    """C67."""
+    emulator.stock["gpu_1x_a10", "us-east-1"] = 100
+    emulator.hidden_s = 1.5
+    made = set()
+    for number in range(40):
+        if number % 5 == 0:
+            emulator.faults.append(Fault(LAUNCH, 0))
+        made |= {*bring_up(api, clock, wanted(name=f"c{number}")).new}
+    assert len(made) == 40
+    assert made == {*emulator.running()}
+    assert emulator.limited.total() == 0
 
 
 def test_a_launch_that_did_nothing_is_told_and_can_be_made_again(

@@ -218,9 +218,18 @@ def test_a_cloud_without_spot_machines_may_stand_beside_others(read: Callable[..
         "lambda rents no spot machines, so none is taken there"
         in read(both + "burst: {spot: spot}\n").warnings
     )
-    assert read(both).warnings == ()
+    assert "spot" not in "".join(read(both).warnings)
     assert read("resources: {infra: lambda, use_spot: false}\n").burst.spot == "on-demand"
     assert read("resources: {infra: lambda}\n").burst.spot == "auto"
+
+
+@pytest.mark.parametrize("others", ["", "{infra: aws}, "])
+def test_machines_that_cannot_end_themselves_are_told(
+    read: Callable[..., Task], others: str
+) -> None:
+    found = read(f"resources: {{any_of: [{others}{{infra: lambda}}]}}\n").warnings
+    assert [text for text in found if text.startswith("machines of lambda cannot end themselves")]
+    assert read("resources: {infra: aws}\n").warnings == ()
 
 
 def test_failures_allowed_come_from_job_recovery_if_nothing_else_says(
