@@ -112,8 +112,12 @@ class LambdaEmulator:
         self.url = f"http://{host}:{self._server.server_port}{API}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self.start()
         return self
+
+    def start(self) -> None:
+        """Answer from now on."""
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
