@@ -101,6 +101,7 @@ class LambdaEmulator:
         self.vms: dict[str, Vm] = {}
         self.keys: list[dict[str, str]] = []  # of SSH
         self.faults: list[Fault] = []
+        self.tells_tags = True
         self.hidden_s = 0.0  # for how long a new machine is missing from lists
         self.calls: Counter[str] = Counter()  # "POST /instance-operations/launch", all
         self.limited: Counter[str] = Counter()  # those that came too soon
@@ -231,7 +232,7 @@ class LambdaEmulator:
             "file_system_names": [],
             "region": {"name": region, "description": REGIONS[region]},
             "instance_type": self._type(vm.body["instance_type_name"])["instance_type"],
-            "tags": vm.body.get("tags", []),
+            **({"tags": vm.body.get("tags", [])} if self.tells_tags else {}),
             "jupyter_token": "secret-of-a-notebook",
             "actions": {},
         }

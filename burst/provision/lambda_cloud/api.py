@@ -259,12 +259,15 @@ def _since(text: str) -> datetime | None:
 
 
 def read_key(env: Mapping[str, str]) -> str:
-    """Return the account's key: of SkyPilot's file, else of LAMBDA_API_KEY; SetupError for none.
+    """Return the account's key: of SkyPilot's file, else of LAMBDA_API_KEY; SetupError if none.
 
     The file comes first, because SkyPilot rents by it.
     """
     path = Path(KEYS).expanduser()
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{KEYS} cannot be read: {error}", hint="write it anew") from None
     for line in lines:
         name, equals, value = (part.strip() for part in line.partition("="))
         if name == "api_key" and equals and value:

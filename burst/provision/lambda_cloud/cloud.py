@@ -7,8 +7,9 @@ tag of ours; when it ended is when this process first saw it ended, or told it t
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +20,7 @@ from burst.errors import TransientError
 from burst.ports import Clock
 from burst.provision.lambda_cloud import cluster
 from burst.provision.lambda_cloud.api import Instance, LambdaApi, LambdaError, MachineType
-from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
+from burst.provision.rented import NODE_ID, NODE_TAG, RUN_TAG, Machine, by_node, cluster_name
 
 log = logging.getLogger(__name__)
 
@@ -39,24 +40,24 @@ class LambdaCloud:
             self._remember(run_id, there)
             return by_node(self._seen[run_id].values())
 
-    def _of(self, run_id: str) -> tuple[Instance, ...]:
+    def _of(self, run_id: str) -> tuple[tuple[str, Instance], ...]:
         with _later("say what is there"):
             found = self._api.instances()
-        mine = (one for one in found if one.tags.get(RUN_TAG) == run_id)
-        return tuple(one for one in mine if NODE_TAG in one.tags)
+        named = ((_node(one, run_id), one) for one in found)
+        return tuple((node_id, one) for node_id, one in named if node_id)
 
-    def _remember(self, run_id: str, there: Collection[Instance]) -> None:
+    def _remember(self, run_id: str, there: Iterable[tuple[str, Instance]]) -> None:
         """Note what is there; what is listed no more, or as ended, ended now at the latest."""
         now = self._clock.now()
         before = self._seen.get(run_id, {})
         seen = {name: (node, _gone(machine, now)) for name, (node, machine) in before.items()}
-        for one in there:
-            machine = _machine(one, now)
+        for node_id, one in there:
+            machine = _machine(one, f"{run_id} {node_id}", now)
             _, known = before.get(one.instance_id, ("", machine))
             machine = replace(machine, since=known.since)
             if not one.costs:
                 machine = _gone(replace(machine, until=known.until), now)
-            seen[one.instance_id] = (one.tags[NODE_TAG], machine)
+            seen[one.instance_id] = (node_id, machine)
         self._seen[run_id] = seen
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
@@ -64,15 +65,31 @@ class LambdaCloud:
         with self._lock:
             there = self._of(run_id)
             with _later("end machines"):
-                cluster.end(self._api, [one for one in there if one.tags[NODE_TAG] in node_ids])
+                cluster.end(self._api, [one for node_id, one in there if node_id in node_ids])
 
     def keep(self, run_id: str) -> None:
         """Do nothing: Lambda ends no machine by itself."""
 
 
-def _machine(one: Instance, now: datetime) -> Machine:
-    name = f"{one} of {one.tags[RUN_TAG]} {one.tags[NODE_TAG]}"
-    return Machine(name=name, since=one.since or now, until=None, costs=one.costs, works=one.works)
+def _node(one: Instance, run_id: str) -> str:
+    """Return which node of a run a machine is, by its tags, else its cluster's name; "" if none.
+
+    An answer of Lambda's need not have tags (OpenAPI 1.10.0).
+    """
+    if RUN_TAG in one.tags:
+        return one.tags.get(NODE_TAG, "") if one.tags[RUN_TAG] == run_id else ""
+    named = re.match(f"{re.escape(cluster_name(run_id, ''))}({NODE_ID.pattern})-", one.name)
+    return named[1] if named else ""
+
+
+def _machine(one: Instance, whose: str, now: datetime) -> Machine:
+    return Machine(
+        name=f"{one} of {whose}",
+        since=one.since or now,
+        until=None,
+        costs=one.costs,
+        works=one.works,
+    )
 
 
 def _gone(machine: Machine, now: datetime) -> Machine:

@@ -264,6 +264,9 @@ def test_the_key_is_that_by_which_skypilot_rents(
     assert read_key(env) == "of-the-file"
     (folder / "lambda_keys").write_text("api_key =\n")
     assert read_key(env) == "of-the-environment"
+    (folder / "lambda_keys").write_bytes(b"\xff\xfe")
+    with pytest.raises(SetupError, match="lambda_keys cannot be read"):
+        read_key(env)
 
 
 def test_the_address_can_be_told(

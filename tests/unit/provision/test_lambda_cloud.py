@@ -109,6 +109,24 @@ def test_machines_of_others_are_none_of_ours(
     assert len(emulator.running()) == 2
 
 
+def test_without_tags_in_an_answer_machines_are_known_by_their_names(
+    api: LambdaApi, cloud: LambdaCloud, clock: StepClock, emulator: LambdaEmulator
+) -> None:
+    emulator.tells_tags = False
+    launch(api, clock, "n001")
+    launch(api, clock, "n001", run="toy-abcdef-2")
+    clock.sleep(50)
+    machine = cloud.machines(RUN)["n001"]
+    assert machine.costs
+    assert clock.now() - machine.since < timedelta(seconds=5)  # when it was seen first
+    clock.sleep(50)
+    assert cloud.machines(RUN)["n001"].since == machine.since
+    cloud.end(RUN, ["n001"])
+    assert [emulator.vms[name].body["name"] for name in emulator.running()] == [
+        "burst-toy-abcdef-2-n001-0a0b0c0d-head"
+    ]
+
+
 def offer(pool: str, kind: str) -> Offer:
     price = Quote(
         usd_per_hour=Decimal("0.75"),
