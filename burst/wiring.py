@@ -167,7 +167,19 @@ def _alibaba(regions: set[str]) -> Cloud:
     return Alibaba(regions, lambda region: connect(region, clock()))
 
 
-ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {"aws": _aws, "alibaba": _alibaba}
+def _lambda(regions: set[str]) -> Cloud:
+    from burst.provision.lambda_cloud.api import connect
+    from burst.provision.lambda_cloud.cloud import LambdaCloud
+
+    del regions  # one list has all of them
+    return LambdaCloud(connect(os.environ, clock()), clock())
+
+
+ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {
+    "aws": _aws,
+    "alibaba": _alibaba,
+    "lambda": _lambda,
+}
 
 
 def clusters_of(kind: str) -> Clusters:
@@ -204,6 +216,22 @@ def _refresh_alibaba(task: Task) -> None:
                       and c.infra.region})  # fmt: skip
     usual = {"regions": regions} if regions and "regions" not in said else {}
     skypilot.refresh_alibaba(read_settings({**usual, **said}, found.region), clock())
+
+
+def _at_todays_price(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """Put Lambda's own price for that of SkyPilot's catalog, which may be of long ago."""
+    if not any(offer.pool == "lambda" for offer in offers):
+        return offers
+    from burst.errors import SetupError
+    from burst.provision.lambda_cloud.api import connect
+    from burst.provision.lambda_cloud.cloud import at_todays_price
+
+    try:
+        api = connect(os.environ, clock())
+    except SetupError as error:  # SkyPilot's server, elsewhere, has one; burst looks for itself
+        log.warning("Lambda Cloud is left out: %s (%s)", error.message, error.hint)
+        return tuple(offer for offer in offers if offer.pool != "lambda")
+    return at_todays_price(offers, api, clock().now())
 
 
 def ssh_hosts() -> tuple[Host, ...]:
@@ -289,11 +317,15 @@ def slurm_states() -> tuple[tuple[str, bool, str], ...]:
 
 
 def end_command(request: NodeRequest) -> str:
-    """Return the shell command by which a rented machine ends itself."""
+    """Return the shell command by which a rented machine ends itself; "" where none can.
+
+    Lambda bills a machine that is shut down, and only the account's key, which stays here, ends it.
+    """
     from burst.provision.hosts import release_command
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
     from burst.provision.slurm import RELEASE
+    from burst.task_specs.infra import ENDED_BY_KEY
 
     off = "sudo -n shutdown -h now"
     place = request.choice.place
@@ -302,6 +334,8 @@ def end_command(request: NodeRequest) -> str:
         return release_command(cluster_name(request.run_id, request.node_id))
     if kind == "slurm":
         return RELEASE
+    if place.pool in ENDED_BY_KEY:
+        return ""
     if place.pool != "aws":
         return off
     names = f"{request.run_id} {request.node_id} {place.region}"
@@ -587,7 +621,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
     try:
         skypilot.prepare(home())
         _refresh_alibaba(task)
-        return (*here, *skypilot.offers(task))
+        return (*here, *_at_todays_price(skypilot.offers(task)))
     except SetupError as error:
         if not own:
             raise

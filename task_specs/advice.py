@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from burst.task_specs.accelerators import advice_on
+from burst.task_specs.infra import ENDED_BY_KEY, ON_DEMAND_ONLY
 from burst.task_specs.model import Mount, Task
 
 _HERE = (None, "local", "slurm", "ssh")
@@ -36,6 +37,15 @@ def _on_machines(task: Task) -> Iterator[str]:
         yield (
             f"spot machines in zone {zone} alone: when it has none left, recovery has nowhere else "
             "to go"
+        )
+    never = {one.infra.cloud or "" for one in task.candidates} & ON_DEMAND_ONLY
+    if task.burst.spot == "spot" and never:
+        yield f"{', '.join(sorted(never))} rents no spot machines, so none is taken there"
+    stay = {one.infra.cloud or "" for one in task.candidates} & ENDED_BY_KEY
+    if stay:
+        yield (
+            f"machines of {', '.join(sorted(stay))} cannot end themselves: if no controller is "
+            "left, only `burst doctor --reap` ends the bill"
         )
     for one in task.candidates:
         if one.autostop is not None and one.autostop.idle_minutes == 0:

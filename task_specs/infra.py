@@ -12,6 +12,8 @@ CLOUDS = (
     "lambda", "local", "mithril", "nebius", "oci", "paperspace", "primeintellect", "runpod", "scp",
     "seeweb", "shadeform", "slurm", "ssh", "vast", "verda", "vsphere", "yotta",
 )  # fmt: skip
+ON_DEMAND_ONLY = frozenset({"lambda"})  # clouds without a spot market
+ENDED_BY_KEY = frozenset({"lambda"})  # clouds where no machine can end itself
 _SAME = {"kubernetes": "k8s"}
 _MEANT = {
     "amazon": "aws", "ec2": "aws", "google": "gcp", "gce": "gcp", "microsoft": "azure",

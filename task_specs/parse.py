@@ -14,8 +14,9 @@ from burst.task_specs.advice import advise
 from burst.task_specs.burst_block import Around, read_burst
 from burst.task_specs.fields import Fields
 from burst.task_specs.foreign import foreign, is_script
+from burst.task_specs.infra import ON_DEMAND_ONLY
 from burst.task_specs.keys import PLACES, TOP_HANDED_ON
-from burst.task_specs.model import Task
+from burst.task_specs.model import Burst, Task
 from burst.task_specs.mounts import Local, read_mounts
 from burst.task_specs.names import check_name
 from burst.task_specs.nodes import ListNode, MapNode
@@ -78,6 +79,7 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
     candidates = _with_max_price(read_resources(resources), root, resources)
     mounts = read_mounts(root, variables, local)
     burst = read_burst(root, Around(num_nodes=num_nodes, candidates=candidates.all, local=local))
+    _check_market(root, resources, candidates, burst)
     workdir, git = _workdir(root, variables, local)
     task = Task(
         name=root.read("name", check_name) or _name_of(source),
@@ -130,6 +132,23 @@ def _with_max_price(candidates: Candidates, root: Fields, resources: Fields | No
         burst.problem("max_price", "a second name for resources.max_hourly_cost; keep one of them")
     priced = tuple(replace(one, max_hourly_usd=price) for one in candidates.all)
     return replace(candidates, all=priced)
+
+
+def _check_market(
+    root: Fields, resources: Fields | None, candidates: Candidates, burst: Burst
+) -> None:
+    """Refuse spot machines where there are none, which no cloud would ever say."""
+    clouds = {one.infra.cloud for one in candidates.all}
+    if burst.spot != "spot" or not clouds <= ON_DEMAND_ONLY:
+        return
+    message = f"{', '.join(map(str, clouds))} rents no spot machines; write on-demand"
+    block = root.fields("burst")
+    for key in ("spot", "spot_policy"):
+        if block is not None and block.has(key):
+            block.problem(key, message)
+            return
+    if resources is not None:
+        resources.problem("use_spot", message.replace("on-demand", "false"))
 
 
 def _workdir(root: Fields, variables: Variables, local: Local) -> tuple[str | None, dict[str, Any]]:

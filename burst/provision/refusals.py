@@ -3,8 +3,8 @@
 SkyPilot hands on text only, its own around the cloud's. The codes are those that the clouds
 document: EC2 (Amazon EC2 API Reference, "Error codes"), ECS (Alibaba Cloud, "RunInstances: error
 codes"), Lambda Cloud (API, "error codes"), Slurm (squeue(1), "JOB REASON CODES", and the messages
-of its slurm_errno.c). The first kind whose words occur counts, in this order:
-a refusal for missing rights may well talk of instances and limits.
+of its slurm_errno.c); `burst/...` are our own. The first kind whose words occur counts, in this
+order: a refusal for missing rights may well talk of instances and limits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         "rights",
         """UnauthorizedOperation AuthFailure AccessDenied InvalidClientTokenId OptInRequired
         SignatureDoesNotMatch ExpiredToken Forbidden.RAM Forbidden.SubUser InvalidAccessKeyId
-        IncompleteSignature invalid-api-key NoCredentials Invalid-account InvalidAccount
-        AccountNotAllowed Invalid-qos InvalidQOS QOSNotAllowed Invalid-partition
+        IncompleteSignature invalid-api-key account-inactive NoCredentials Invalid-account
+        InvalidAccount AccountNotAllowed Invalid-qos InvalidQOS QOSNotAllowed Invalid-partition
         User's-group-not-permitted Access/permission-denied""",
     ),
     ("price", "SpotMaxPriceTooLow InvalidSpotPriceLimit SpotPriceLimit price-limit"),
@@ -37,7 +37,8 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         """InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity
         InsufficientReservedInstanceCapacity insufficient-capacity UnfulfillableCapacity NoStock
         OperationDenied.ZoneNotAllowed Zone.NotOnSale sold-out out-of-stock no-capacity
-        not-enough-capacity Requested-node-configuration-is-not-available""",
+        not-enough-capacity burst/never-ready burst/machine-lost
+        Requested-node-configuration-is-not-available""",
     ),
 )
 

@@ -72,6 +72,7 @@ class Machine:
     since: datetime
     until: datetime | None
     costs: bool
+    works: bool = True  # if not, it is lost to the run though it may still cost
 
     def __str__(self) -> str:
         return self.name
@@ -94,6 +95,7 @@ def _as_one(its: list[Machine]) -> Machine:
         since=min(one.since for one in its),
         until=None if open_end else max(until, default=None),
         costs=bool(there),
+        works=any(one.works for one in there),
     )
 
 
@@ -406,7 +408,7 @@ class RentedProvisioner:
         if node is not None and node.ready_s is None:
             return replace(view, state="asked")
         current = node is None or (node.ready_s is not None and seen.at_s > node.ready_s)
-        there = machine.costs if machine else name in seen.states
+        there = machine.costs and machine.works if machine else name in seen.states
         return replace(view, state="gone") if current and not there else view
 
     # Ending ---------------------------------------------------------------------------------------

@@ -33,9 +33,11 @@ from burst.ports import Clock
 from burst.provision.alibaba.settings import Settings
 from burst.provision.pools import kind_of
 from burst.provision.refusals import RefusedError
-from burst.provision.sky_plugin.register import register, tell_server
+from burst.provision.sky_plugin.register import REPLACED, register, tell_server
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Resources, Task
+
+log = logging.getLogger(__name__)
 
 BILLING: Mapping[str, BillingRule] = {
     "alibaba": PER_SECOND,  # ECS, "Pay-as-you-go": per second, invoiced hourly
@@ -76,7 +78,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
     with _errors():
         named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
         named = {name for name in named if kind_of(name) == "cloud"}
-        enabled = [name for name in _enabled(named) if kind_of(name) == "cloud"]
+        enabled = _rentable([n for n in _enabled(named) if kind_of(n) == "cloud"], named)
         found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
     if not enabled:
         asked = " ".join(["sky check", *sorted(named)])
@@ -97,6 +99,24 @@ def _enabled(named: set[str]) -> list[str]:
         sky.get(sdk.check(tuple(sorted(named - enabled)), verbose=False))
         enabled = {str(name).lower() for name in sky.get(sdk.enabled_clouds())}
     return sorted(enabled)
+
+
+def _rentable(enabled: list[str], named: set[str]) -> list[str]:
+    """Leave out clouds that the server would rent at by SkyPilot's own code.
+
+    SetupError if the task names one.
+    """
+    from burst.provision.sky_plugin.server import check_plugin
+
+    for cloud in sorted(REPLACED & {*enabled}):
+        try:
+            check_plugin(cloud)
+        except SetupError as error:
+            if cloud in named:
+                raise
+            log.warning("%s is left out: %s (%s)", cloud, error.message, error.hint)
+            enabled = [name for name in enabled if name != cloud]
+    return enabled
 
 
 def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:
@@ -190,6 +210,7 @@ def launch(
     """
     del wait_s  # clouds answer at once
     sky = _sky()
+    _check_server(place)
     wanted = dict(wanted)
     mounts = wanted.pop("file_mounts", {})
     task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
@@ -207,7 +228,8 @@ def launch(
     before = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as out:
         try:
-            with _SUBMITTING, contextlib.redirect_stdout(out):  # it prints the cluster's name
+            # it prints the cluster's name
+            with _SUBMITTING, _keyless(), contextlib.redirect_stdout(out):
                 asked = sky.launch(task, cluster_name=name, fast=True, retry_until_up=False)
             sky.stream_and_get(asked, output_stream=out)
         except Exception as error:
@@ -218,6 +240,29 @@ def launch(
             raise RefusedError(
                 f"{type(error).__name__}: {error}", f"{said}\n{_whole(error)}"
             ) from error
+
+
+def _check_server(place: Place) -> None:
+    """Refuse a place whose cloud the server would rent at by SkyPilot's own code."""
+    if place.pool in REPLACED:
+        from burst.provision.sky_plugin.server import check_plugin
+
+        try:
+            check_plugin(place.pool)
+        except SetupError as error:
+            raise RefusedError(error.message, f"{error.message}; {error.hint}") from error
+
+
+@contextlib.contextmanager
+def _keyless() -> Iterator[None]:
+    """Say with the requests made here that keys which no node needs stay here."""
+    from burst.provision.sky_plugin.lambda_hooks import KEYLESS_VAR
+
+    os.environ[KEYLESS_VAR] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[KEYLESS_VAR]
 
 
 def _whole(error: BaseException) -> str:

@@ -3,8 +3,9 @@
 A running instance has a machine of tests.lab.hosts; ended, its machine dies. A Unix socket takes
 one JSON object a line: {"do": "capacity", "table": {"us-east-1a": {"m6i.large": 0}}} (zone, region
 or *, then type or *, then how many may run), {"do": "notice", "id": ..., "seconds": 60}, {"do":
-"reclaim", "id": ...}, {"do": "stock", "table": ...} of Alibaba Cloud (tests.lab.alibaba), which is
-in the same lab, {"do": "state"}, and of machines that are not a cloud's {"do": "host", "name": ...,
+"reclaim", "id": ...}, {"do": "stock", "table": ...} of Alibaba Cloud (tests.lab.alibaba) and {"do":
+"lambda_stock", "table": ...} of Lambda Cloud (tests.lab.lambda_cloud), both in the same lab, {"do":
+"state"}, and of machines that are not a cloud's {"do": "host", "name": ...,
 "address": ..., "key": ...}, {"do": "cut", "name": ...}.
 
 Every API call is counted by name, so that a test can hold a policy against them, and by whose
@@ -48,6 +49,8 @@ from werkzeug.serving import run_simple
 
 from tests.lab import hosts
 from tests.lab.alibaba import Alibaba, key_of
+from tests.lab.lambda_cloud import NETWORK as LAMBDA
+from tests.lab.lambda_cloud import Lambda
 from tests.lab.market import ROLE
 
 ACCOUNT = "123456789012"
@@ -69,6 +72,7 @@ class Cloud:
         self.notices: dict[str, str] = {}
         self.times: dict[str, dict[str, str]] = {}  # when we first saw an instance run, and end
         self.alibaba = Alibaba()
+        self.lambda_cloud = Lambda()
 
     def instances(self) -> Iterator[tuple[str, Any]]:
         for region, backend in list(ec2_backends[ACCOUNT].items()):
@@ -91,6 +95,7 @@ class Cloud:
         running = {i.id: (i.private_ip, _key(i)) for i in self.running()}
         for name, machine in self.alibaba.running().items():
             running[name] = (machine.ip, key_of(machine, _keys))
+        running |= self.lambda_cloud.running()
         now = datetime.now(UTC).isoformat()
         for name, (address, key) in running.items():
             if name not in self.machines:
@@ -123,6 +128,8 @@ class Cloud:
             self.table = wish["table"]
         elif wish["do"] == "stock":
             self.alibaba.sold_out(wish["table"])
+        elif wish["do"] == "lambda_stock":
+            self.lambda_cloud.sold_out(wish["table"])
         elif wish["do"] == "notice" and not self.alibaba.take(wish["id"], wish["seconds"]):
             ends = datetime.now(UTC) + timedelta(seconds=wish["seconds"])
             self.notices[wish["id"]] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
@@ -131,6 +138,7 @@ class Cloud:
         elif wish["do"] == "cut":
             hosts.end(wish["name"])
         elif wish["do"] == "reclaim":
+            self.lambda_cloud.take(wish["id"])
             for region, instance in self.instances():
                 if instance.id == wish["id"]:
                     ec2_backends[ACCOUNT][region].terminate_instances([instance.id])
@@ -138,9 +146,11 @@ class Cloud:
             "calls": dict(self.calls),
             "keys": {address: sorted(keys) for address, keys in self.keys.items()},
             "machines": sorted(self.machines),
-            "times": self.times,
+            "times": self.times | self.lambda_cloud.times(),
+            "lambda": self.lambda_cloud.account(),
             "instances": [_told(region, instance) for region, instance in self.instances()]
-            + self.alibaba.told(),
+            + self.alibaba.told()
+            + self.lambda_cloud.told(),
         }
 
 
@@ -240,7 +250,9 @@ class Metadata(BaseHTTPRequestHandler):
         here = self.client_address[0]
         asks = next((i.id for i in self.cloud.running() if i.private_ip == here), "")
         roles = "/latest/meta-data/iam/security-credentials/"
-        if self.headers.get("X-aws-ec2-metadata-token") != "lab":
+        if here.startswith(LAMBDA):  # which has no such service
+            self._say(404, "")
+        elif self.headers.get("X-aws-ec2-metadata-token") != "lab":
             self._say(401, "")
         elif self.path == roles:
             self._say(200, ROLE)

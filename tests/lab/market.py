@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import lambda_emulator
 from ecs_http import KEY_ID, SECRET
 from tests.lab.hosts import GATEWAY
 
@@ -18,6 +19,8 @@ REGIONS = {  # the zones' ids, which catalogs use; moto's own
 ENDPOINT = f"http://{GATEWAY}:5555"
 ECS_PORT = 5556
 ECS_ENDPOINT = f"http://{GATEWAY}:{ECS_PORT}"
+LAMBDA_PORT = 5557
+LAMBDA_URL = f"http://{GATEWAY}:{LAMBDA_PORT}{lambda_emulator.API}"
 BUCKET = "burst-lab"
 ROLE = "skypilot-v1"
 VPC = "lab-vpc"
@@ -47,6 +50,17 @@ COLUMNS = [
     "LocalDiskCount",
     "MaximumEfaInterfaces",
 ]
+LAMBDA_COLUMNS = [
+    "InstanceType",
+    "AcceleratorName",
+    "AcceleratorCount",
+    "vCPUs",
+    "MemoryGiB",
+    "Price",
+    "Region",
+    "GpuInfo",
+    "SpotPrice",
+]
 CONFIG = f"""aws:
   vpc_names: {VPC}
   use_internal_ips: true
@@ -72,6 +86,7 @@ def furnish(home: Path, *, managed_jobs: bool = False) -> None:
     _table(catalogs / "aws/images.csv", head, images)
     head = ["InstanceType", "SpotInstanceCode", "OnDemandInstanceCode"]
     _table(catalogs / "aws/instance_quota_mapping.csv", head, [])
+    _table(catalogs / "lambda/vms.csv", LAMBDA_COLUMNS, _offers_of_lambda())
     gpus = sorted({(gpu, memory) for _, gpu, _, _, _, memory, _, _ in MACHINES if gpu})
     head = ["AcceleratorName", "Clouds"]
     _table(catalogs / "common/accelerators.csv", head, [[gpu, "['AWS']"] for gpu, _ in gpus])
@@ -86,6 +101,8 @@ def furnish(home: Path, *, managed_jobs: bool = False) -> None:
     (home / ".aliyun").mkdir()
     keys = {"name": "lab", "mode": "AK", "access_key_id": KEY_ID, "access_key_secret": SECRET}
     (home / ".aliyun/config.json").write_text(json.dumps({"current": "lab", "profiles": [keys]}))
+    (home / ".lambda_cloud").mkdir()
+    (home / ".lambda_cloud/lambda_keys").write_text(f"api_key = {lambda_emulator.KEY}\n")
     (home / ".aws").mkdir()
     (home / ".aws/credentials").write_text(
         "[default]\naws_access_key_id = AKIALABLABLABLABLAB0\naws_secret_access_key = lab\n"
@@ -106,6 +123,14 @@ def _offers() -> Iterable[list[object]]:
                 what = [kind, gpu, count, cpus, memory, str(info) if gpu else ""]
                 price = [usd if region == "us-east-1" else round(usd * 1.1, 4)]
                 yield [*what, *price, round(spot * dearer, 4), region, zone, "x86_64", *[""] * 5]
+
+
+def _offers_of_lambda() -> Iterable[list[object]]:
+    """Yield the machine without a GPU, at the price of some months ago."""
+    kind = "cpu_4x_general"
+    cpus, memory, _, cents = lambda_emulator.TYPES[kind]
+    for region in lambda_emulator.REGIONS:
+        yield [kind, "", "", cpus, memory, cents / 200, region, "", ""]
 
 
 def _table(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

@@ -40,6 +40,7 @@ class Lab:
             "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONPATH": f"{REPO}:{REPO / 'tests/support'}",
             "BURST_ALIBABA_ENDPOINT": market.ECS_ENDPOINT,
+            "BURST_LAMBDA_URL": market.LAMBDA_URL,
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
             "SKYPILOT_SERVER_PLUGINS_CONFIG": str(self.home / "plugins.yaml"),
             "PIP_NO_BUILD_ISOLATION": "0",  # which means: without; SkyPilot's wheel, offline
@@ -156,6 +157,10 @@ class Lab:
     def ecs_stock(self, **table: dict[str, int]) -> None:
         """Say how many of a type are left in a zone of Alibaba Cloud: `{"zone": {"*": 0}}`."""
         self._do(do="stock", table=table)
+
+    def lambda_stock(self, **table: dict[str, int]) -> None:
+        """Say how many of a type may run in a region of Lambda Cloud: `{"us-east-1": {...}}`."""
+        self._do(do="lambda_stock", table=table)
 
     def reclaim(self, name: str) -> None:
         """Take a machine away, as a cloud takes spot machines."""

@@ -6,11 +6,21 @@ from typing import Any
 
 from sky.server import plugins
 
-from burst.provision.sky_plugin.register import register
+from burst.provision.sky_plugin.register import NAME, VERSION, register
 
 
 class BurstPlugin(plugins.BasePlugin):
     """Adds burst's clouds."""
+
+    @property
+    def name(self) -> str:
+        """See sky.server.plugins.BasePlugin."""
+        return NAME
+
+    @property
+    def version(self) -> str:
+        """See sky.server.plugins.BasePlugin."""
+        return VERSION
 
     def install(self, extension_context: Any) -> None:
         """See sky.server.plugins.BasePlugin."""

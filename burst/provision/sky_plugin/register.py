@@ -1,4 +1,7 @@
-"""Add burst's clouds to the SkyPilot of this process, and to the API server that it starts."""
+"""Add burst's clouds to the SkyPilot of this process, and to the API server that it starts.
+
+Alibaba Cloud is new to SkyPilot; of Lambda Cloud, parts of SkyPilot's own are replaced.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,16 @@ import yaml
 
 from burst.errors import SetupError
 from burst.provision.alibaba import credentials
+from burst.provision.lambda_cloud.api import read_key
 
 log = logging.getLogger(__name__)
 
+NAME = "burst"  # the plugin's
+VERSION = "1"  # another one when a server that runs an older one would rent in a way not meant
 PLUGIN = "burst.provision.sky_plugin.plugin.BurstPlugin"
 PLUGINS_FILE = "SKYPILOT_SERVER_PLUGINS_CONFIG"  # SkyPilot's own variable
 USUAL_FILE = ".sky/plugins.yaml"  # below the home folder
+REPLACED = frozenset({"lambda"})  # clouds of SkyPilot's own that burst's code rents at
 
 
 def wanted() -> tuple[str, ...]:
@@ -53,8 +60,25 @@ def _add_alibaba() -> None:
         hook()
 
 
-_WANTED: Mapping[str, Callable[[], bool]] = {"alibaba": _alibaba_is_wanted}
-_ADD: Mapping[str, Callable[[], None]] = {"alibaba": _add_alibaba}
+def _lambda_is_wanted() -> bool:
+    try:
+        return bool(read_key(os.environ))
+    except SetupError:
+        return False
+
+
+def _add_lambda() -> None:
+    from burst.provision.sky_plugin import lambda_hooks
+
+    for hook in lambda_hooks.HOOKS:
+        hook()
+
+
+_WANTED: Mapping[str, Callable[[], bool]] = {
+    "alibaba": _alibaba_is_wanted,
+    "lambda": _lambda_is_wanted,
+}
+_ADD: Mapping[str, Callable[[], None]] = {"alibaba": _add_alibaba, "lambda": _add_lambda}
 
 
 def tell_server(home: Path) -> None:

@@ -34,9 +34,9 @@ def task(*places: tuple[str | None, str | None]) -> Task:
 
 
 def test_a_run_s_machines_are_looked_for_where_it_may_be(scene: Scene) -> None:
-    assert wiring.cloud_of(run("lambda")) is None
+    assert wiring.cloud_of(run("gcp")) is None
     launch(scene.api(), scene.order(), "token")
-    cloud = wiring.cloud_of(run("lambda", "alibaba"))
+    cloud = wiring.cloud_of(run("gcp", "alibaba"))
     assert cloud is not None
     assert set(cloud.machines("toy-abc123")) == {"n001"}
     assert cloud.machines("other-abcdef") == {}

@@ -17,6 +17,9 @@ SAID = [
     ("UnauthorizedOperation: You are not authorized; no capacity is left to say more", "rights"),
     ("OperationDenied.NoStock: The requested resource is sold out in the zone", "capacity"),
     ("instance-operations/launch/insufficient-capacity: Not enough capacity", "capacity"),
+    ("global/account-inactive: Your account is inactive", "rights"),
+    ("burst/never-ready: a machine is not ready after 1500 s", "capacity"),
+    ("burst/machine-lost: a machine is not in Lambda's list any more", "capacity"),
     ("QuotaExceed.ElasticQuota: the quota of vCPUs is used up", "quota"),
     ("Forbidden.RAM: User not authorized to operate on the specified resource", "rights"),
     (

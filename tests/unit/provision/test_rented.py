@@ -65,6 +65,7 @@ class FakeClusters:
         self.free = 0
         self.kept: list[str] = []
         self.busy = False  # the cloud keeps nothing
+        self.sick: set[str] = set()  # nodes whose machine is of no use, and paid for
 
     def launch(
         self,
@@ -114,7 +115,11 @@ class FakeClusters:
     def machines(self, run_id: str) -> Mapping[str, Machine]:
         return {
             node: Machine(
-                name=node, since=since, until=self.until.get(node), costs=node not in self.until
+                name=node,
+                since=since,
+                until=self.until.get(node),
+                costs=node not in self.until,
+                works=node not in self.sick,
             )
             for node, since in self.since.items()
         }
@@ -335,6 +340,17 @@ def test_several_clouds_are_asked_as_one() -> None:
     both.end("toy-abcdef", ["n002"])
     assert "n002" in one.until
     assert "n002" in other.until
+
+
+def test_a_machine_of_no_use_is_lost_and_paid_for_until_it_is_ended(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    clusters.sick.add("n001")
+    assert until(pool, lambda view: view.state == "gone").until is None
+    pool.end("toy-abcdef", "n001")
+    assert until(pool, lambda view: view.until is not None).until == BEGIN
 
 
 def test_an_end_is_over_when_the_cloud_agrees(

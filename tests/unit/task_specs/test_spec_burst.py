@@ -183,6 +183,55 @@ def test_spot_and_use_spot_must_agree(refusals: Callable[..., list[str]], said: 
     assert "does not agree" in found
 
 
+NO_SPOT = [
+    ("resources: {infra: lambda}\nburst: {spot: spot}\n", "line 2: burst.spot: ", "on-demand"),
+    (
+        "resources: {infra: lambda}\nburst: {spot_policy: spot}\n",
+        "line 2: burst.spot_p",
+        "on-demand",
+    ),
+    (
+        "resources: {infra: lambda/us-east-1, use_spot: true}\n",
+        "line 1: resources.use_spot",
+        "false",
+    ),
+    (
+        "resources: {use_spot: true, any_of: [{infra: lambda, cpus: 4}, {cloud: lambda}]}\n",
+        "line 1: resources.use_spot",
+        "false",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "where", "instead"), NO_SPOT)
+def test_spot_machines_are_refused_where_there_are_none(
+    refusals: Callable[..., list[str]], text: str, where: str, instead: str
+) -> None:
+    (found,) = refusals(text)
+    assert found.startswith(where)
+    assert f"lambda rents no spot machines; write {instead}" in found
+
+
+def test_a_cloud_without_spot_machines_may_stand_beside_others(read: Callable[..., Task]) -> None:
+    both = "resources: {any_of: [{infra: aws}, {infra: lambda}]}\n"
+    assert (
+        "lambda rents no spot machines, so none is taken there"
+        in read(both + "burst: {spot: spot}\n").warnings
+    )
+    assert "spot" not in "".join(read(both).warnings)
+    assert read("resources: {infra: lambda, use_spot: false}\n").burst.spot == "on-demand"
+    assert read("resources: {infra: lambda}\n").burst.spot == "auto"
+
+
+@pytest.mark.parametrize("others", ["", "{infra: aws}, "])
+def test_machines_that_cannot_end_themselves_are_told(
+    read: Callable[..., Task], others: str
+) -> None:
+    found = read(f"resources: {{any_of: [{others}{{infra: lambda}}]}}\n").warnings
+    assert [text for text in found if text.startswith("machines of lambda cannot end themselves")]
+    assert read("resources: {infra: aws}\n").warnings == ()
+
+
 def test_failures_allowed_come_from_job_recovery_if_nothing_else_says(
     read: Callable[..., Task],
 ) -> None:
