@@ -292,7 +292,7 @@ def test_a_server_that_would_rent_by_skypilots_own_code_is_told_apart(
     assert skypilot._rentable(["aws"], {"aws"}) == ["aws"]
     place = Place(pool="lambda", region="us-east-1", machine_type="gpu_1x_a10")
     with pytest.raises(RefusedError, match=says):
-        skypilot.launch("burst-toy-abcdef-n001", place, {}, {}, tmp_path / "log")
+        skypilot.launch("burst-toy-abcdef-n001", place, {}, {}, tmp_path / "log", wait_s=None)
 
 
 def test_a_server_with_it_is_as_good_as_any(server: list[Plugin]) -> None:
