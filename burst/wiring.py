@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from burst.clock import SystemClock
@@ -98,9 +99,10 @@ def provisioner(run: Run, history: History | None = None) -> Provisioner:
     history = history or read_history(Journal(run.store))
     choices = {intent.node_id: intent.choice for intent in history.intents}
     choices |= {span.node_id: span.choice for span in history.spans if span.ended is None}
+    nodes = {node_id: choice.place.pool for node_id, choice in choices.items()}
     return Pools(
-        pools={kind: machines(run, kind) for kind in sorted(kinds(run))},
-        kinds={node_id: kind_of(choice.place.pool) for node_id, choice in choices.items()},
+        pools={kind: machines(run, kind, nodes) for kind in sorted(kinds(run))},
+        kinds={node_id: kind_of(pool) for node_id, pool in nodes.items()},
     )
 
 
@@ -123,9 +125,14 @@ def machine_of(run: Run, node_id: str) -> RentedProvisioner:
     return machines(run, kind_of(next(n.place.pool for n in nodes if n.node_id == node_id)))
 
 
-def machines(run: Run, kind: str) -> RentedProvisioner:
-    """Return a run's machines of one kind: rented, or somebody's own that SSH reaches."""
-    from burst.provision.rented import RentedProvisioner, Settings
+def machines(
+    run: Run, kind: str, nodes: Mapping[str, str] = MappingProxyType({})
+) -> RentedProvisioner:
+    """Return a run's machines of one kind: rented, or somebody's own that SSH reaches.
+
+    `nodes` are those that there may be, with their pool.
+    """
+    from burst.provision.rented import RentedProvisioner, Settings, cluster_name
 
     settings = Settings(
         home=home(),
@@ -135,7 +142,8 @@ def machines(run: Run, kind: str) -> RentedProvisioner:
         end_command=end_command,
     )
     cloud = cloud_of(run) if kind == "cloud" else None
-    return RentedProvisioner(clusters_of(kind), cloud, settings, clock())
+    names = {cluster_name(run.record.run_id, node_id): pool for node_id, pool in nodes.items()}
+    return RentedProvisioner(clusters_of(kind, names), cloud, settings, clock())
 
 
 def cloud_of(run: Run) -> Cloud | None:
@@ -165,12 +173,12 @@ def _alibaba(regions: set[str]) -> Cloud:
 ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {"aws": _aws, "alibaba": _alibaba}
 
 
-def clusters_of(kind: str) -> Clusters:
-    """Return what makes and ends machines of a kind."""
+def clusters_of(kind: str, nodes: Mapping[str, str] = MappingProxyType({})) -> Clusters:
+    """Return what makes and ends machines of a kind; `nodes` may be there, by name, with pool."""
     if kind == "ssh":
         from burst.provision.hosts import Hosts
 
-        return Hosts(ssh_hosts(), home())
+        return Hosts(ssh_hosts(), home(), nodes)
     from burst.provision import skypilot
 
     skypilot.prepare(home())

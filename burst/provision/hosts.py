@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from burst.cost.offers import Offer
@@ -196,12 +197,18 @@ def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...
 
 
 class Hosts:
-    """The hosts as what makes and ends machines; see burst.provision.rented.Clusters."""
+    """The hosts as what makes and ends machines; see burst.provision.rented.Clusters.
 
-    def __init__(self, hosts: Sequence[Host], home: Path) -> None:
+    `nodes` are those that there may be, by name, with their pool: of an earlier controller.
+    """
+
+    def __init__(
+        self, hosts: Sequence[Host], home: Path, nodes: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._hosts = tuple(hosts)
         self._home = home
         self._mine: dict[str, Found] = {}  # by the name of the node that has it
+        self._unseen = dict(nodes)  # on hosts that may have been silent ever since
         self._silent: set[Host] = set()  # those that did not answer, and were told of
 
     def look(self, pool: str = "") -> tuple[Found, ...]:
@@ -274,7 +281,8 @@ class Hosts:
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
         """Return the nodes whose name begins so; TransientError when no host answers.
 
-        A host that does not answer is said to be up: its heartbeat tells, not we.
+        A host that does not answer is said to be up: its heartbeat tells, not we. So is a node
+        that no host names while one of its pool, of which nothing is known, is silent.
         """
         del refresh
         found = self.look()
@@ -284,11 +292,12 @@ class Hosts:
             if one.claim:
                 self._mine[one.claim] = one
         answered = {one.host: one.claim for one in found}
-        return {
-            name: "up"
-            for name, one in self._mine.items()
-            if name.startswith(prefix) and answered.get(one.host, name) == name
-        }
+        mine = dict(self._mine)  # other threads end nodes meanwhile
+        there = [name for name, one in mine.items() if answered.get(one.host, name) == name]
+        silent = set(self._hosts) - answered.keys() - {one.host for one in mine.values()}
+        pools = {host.pool for host in silent}
+        there += [n for n, pool in dict(self._unseen).items() if pool in pools and n not in mine]
+        return {name: "up" for name in there if name.startswith(prefix)}
 
     def vacant(self, place: Place) -> int:
         """Return how many hosts of a place's shape nobody has."""
@@ -319,6 +328,8 @@ class Hosts:
         except TransientError as error:
             log.warning("%s: %s; what is there ends by its dead-man switch", name, error)
             return
+        finally:
+            self._unseen.pop(name, None)
         if found is None:
             return
         try:

@@ -213,6 +213,16 @@ def test_a_pool_that_does_not_answer_has_lost_nothing(bench: Bench, pool: Provis
     assert bench.there() == {"n001", "n002"}
 
 
+def test_a_part_that_does_not_answer_when_a_controller_takes_over_has_lost_nothing(
+    bench: Bench, pool: Provisioner
+) -> None:
+    running(bench, pool, "n001", "n002")
+    newcomer = bench.open()
+    with bench.silent_about("n001"), suppress(TransientError):
+        assert view_of(newcomer, "n001").state in {"asked", "running"}
+    until(bench, partial(is_, "running", newcomer, "n001"))
+
+
 def settled(pool: Provisioner) -> bool:
     return view_of(pool, "n002").state != "asked"
 

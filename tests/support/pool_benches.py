@@ -108,6 +108,11 @@ class Bench(ABC):
         """Have the pool not answer."""
         pytest.skip("this pool always answers")
 
+    def silent_about(self, node_id: str) -> AbstractContextManager[None]:
+        """Have the part of the pool that has a node not answer."""
+        del node_id
+        return self.silent()
+
     def wait(self) -> None:
         """Let a little time pass."""
         time.sleep(0.01)  # noqa: TID251 - threads and processes are at work
@@ -454,7 +459,8 @@ class HostsBench(RentedBench):
         return done.stdout.decode()
 
     def clusters(self) -> Clusters:
-        return Hosts(self._hosts(), self._home)
+        nodes = {rented.cluster_name(RUN, node_id): "ssh/lab" for node_id in NODES}
+        return Hosts(self._hosts(), self._home, nodes)
 
     def asked(self) -> None:
         return None
@@ -482,6 +488,13 @@ class HostsBench(RentedBench):
     @contextmanager
     def silent(self) -> Iterator[None]:
         self._down = set(self.ADDRESSES)
+        yield
+        self._down = set()
+
+    @contextmanager
+    def silent_about(self, node_id: str) -> Iterator[None]:
+        claim = self._claims()[rented.cluster_name(RUN, node_id)]
+        self._down = {claim.relative_to(self._home).parts[0]}
         yield
         self._down = set()
 
@@ -524,6 +537,9 @@ class PoolsBench(Bench):
     def silent(self) -> Iterator[None]:
         with self._own.silent(), self._cloud.silent():
             yield
+
+    def silent_about(self, node_id: str) -> AbstractContextManager[None]:
+        return self._of(node_id).silent_about(node_id)
 
 
 # All of them --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -49,9 +49,9 @@ class World:
 
         monkeypatch.setattr(Ssh, "run", run)
 
-    def hosts(self, *addresses: str) -> Hosts:
+    def hosts(self, *addresses: str, nodes: Mapping[str, str] | None = None) -> Hosts:
         pools = {"ssh": {"lab": {"user": "me", "hosts": list(addresses)}}}
-        return Hosts(read_hosts(pools, "x"), self.folder)
+        return Hosts(read_hosts(pools, "x"), self.folder, nodes or {})
 
     def claim(self, address: str) -> str:
         claim = self.folder / address / f".burst/claim-{os.uname().nodename}"
@@ -123,6 +123,31 @@ def test_silence_is_no_loss_and_an_end_does_not_hang_on_it(world: World, place: 
     with pytest.raises(TransientError):
         hosts.states("burst-toy-", refresh=True)
     hosts.down(N2)
+
+
+def test_a_host_that_is_silent_when_a_controller_takes_over_keeps_its_node(
+    world: World, place: Place
+) -> None:
+    """The newcomer knows the node from the journal, and not which host has it."""
+    hosts = world.hosts("a", "b")
+    launch(hosts, N1, place)
+    launch(hosts, N2, place)
+    (silent,) = (address for address in "ab" if world.claim(address) == N1)
+    world.down = {silent}
+    nodes = {N1: "ssh/lab", N2: "ssh/lab", "burst-toy-abcdef-n009": "ssh/other"}
+    newcomer = world.hosts("a", "b", nodes=nodes)
+    assert newcomer.states("burst-toy-", refresh=True) == {N1: "up", N2: "up"}
+    newcomer.down(N1)  # its heartbeat is missing
+    assert newcomer.states("burst-toy-", refresh=True) == {N2: "up"}
+    assert world.hosts("a", "b").states("burst-toy-", refresh=True) == {N2: "up"}
+
+
+def test_a_silent_host_whose_node_is_known_hides_no_loss(world: World, place: Place) -> None:
+    hosts = world.hosts("a", "b", nodes={N1: "ssh/lab", N2: "ssh/lab"})
+    launch(hosts, N1, place)
+    (other,) = (address for address in "ab" if not world.claim(address))
+    world.down = {*"ab"} - {other}
+    assert hosts.states("burst-toy-", refresh=True) == {N1: "up"}
 
 
 def test_a_dead_runs_claim_is_taken_over_in_time(world: World, place: Place) -> None:
