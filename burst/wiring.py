@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
-    from burst.storage.lease import Owner
+    from burst.storage.lease import Lease, Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
 
 log = logging.getLogger(__name__)
 LEASE_TTL_S = 15.0
+WATCH_S = 20.0  # longer than a controller lets its lease stand
 LEAST_DEAD_MAN_S = 2 * LEASE_TTL_S
 RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
@@ -347,16 +348,8 @@ def controller(
     from burst.controller.book import Book, read_history
     from burst.controller.loop import Controller, Tools
     from burst.storage.journal import Journal
-    from burst.storage.lease import Lease
 
-    lease = Lease.acquire(
-        run.store,
-        this_owner(),
-        ttl_s=LEASE_TTL_S,
-        clock=clock(),
-        alive=owner_alive,
-        wait_s=wait_s,
-    )
+    lease = lease_of(run, wait_s)
     journal = Journal(run.store)
     history = read_history(journal)
     tools = Tools(
@@ -404,6 +397,34 @@ def owner_known(run: Run) -> bool:
     return owner is None or owner_alive(owner) is not None
 
 
+def forsaken(run: Run) -> bool:
+    """Whether nobody drives a run; of a controller elsewhere, its lease shows it by standing still.
+
+    Takes up to `WATCH_S`.
+    """
+    from burst.errors import OwnedError
+
+    try:
+        lease_of(run, WATCH_S).release()
+    except OwnedError:
+        return False
+    return True
+
+
+def lease_of(run: Run, wait_s: float) -> Lease:
+    """Take a run's lease; OwnedError if another controller lives, or may live after `wait_s`."""
+    from burst.storage.lease import Lease
+
+    return Lease.acquire(
+        run.store,
+        this_owner(),
+        ttl_s=LEASE_TTL_S,
+        clock=clock(),
+        alive=owner_alive,
+        wait_s=wait_s,
+    )
+
+
 def give_notice(run: Run, node_id: str, seconds: float) -> None:
     """Tell a node's agent that the node will be taken, as a cloud's metadata service would."""
     run.store.put(notice_key(node_id), encode({"left_s": seconds, "source": "burst chaos"}))
@@ -430,21 +451,39 @@ def ssh_argv(run: Run, node_id: str) -> list[str]:
     return machine_of(run, node_id).ssh(run.record.run_id, node_id).argv(interactive=True)
 
 
+def _undriven() -> list[Run]:
+    """Return the runs on other machines that nobody drives; all are watched at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    elsewhere = [run for run in runs().all() if run.record.pool != "local"]
+    if not elsewhere:
+        return []
+    with ThreadPoolExecutor(len(elsewhere)) as threads:
+        told = threads.map(_idle, elsewhere)
+        return [run for run, idle in zip(elsewhere, told, strict=True) if idle]
+
+
+def _idle(run: Run) -> bool:
+    from burst.storage.lease import current_owner
+
+    owner = current_owner(run.store)
+    lives = None if owner is None else owner_alive(owner)
+    return owner is None or lives is False or (lives is None and forsaken(run))
+
+
 def orphans() -> tuple[tuple[Run, str], ...]:
     """Return the machines, rented or SSH hosts, of runs that nobody drives, in words.
 
-    Machines of runs that are not known here are left out: they may be a colleague's.
+    A controller on another machine is watched for a while. Machines of runs that are not known
+    here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
-    elsewhere = [run for run in runs().all() if run.record.pool != "local"]
-    for run in elsewhere:
+    for run in _undriven():
         status = status_of(run, clock(), owner_alive)
-        if status.live:
-            continue
         cloud = cloud_of(run)
         if cloud is not None:
             there = cloud.machines(run.record.run_id).values()

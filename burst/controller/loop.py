@@ -211,6 +211,9 @@ class Controller:
         step, saved = self._catch_up(going_on=going_on)
         there = self._found()
         self._confirm_found(there)
+        if isinstance(state, Done) and self._asked:  # only what is left of it has to go
+            self._clear_away(set())
+            return state
         if isinstance(state, Done):
             state = Active(
                 step=state.step,
