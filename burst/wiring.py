@@ -285,17 +285,17 @@ def machine(task: Task, plan: Plan) -> Machine:
     A run on this machine stays on it; all others may go from one's own machines to rented ones.
     """
     from burst.controller.runs import Machine
-    from burst.cost.offers import choices_of
+    from burst.cost.offers import alike, choices_of
 
-    best = plan.candidates[0].offer
+    best, found = plan.candidates[0].offer, alike(plan.candidates)
     shared = best.pool == "local"
-    alike = [c for c in plan.candidates if (c.offer.pool == "local") == shared]
     return Machine(
         cpus=int(best.cpus),
         gpus=best.accelerators.count if best.accelerators else 0,
-        choices=choices_of(task, alike),
+        wanted=plan.candidates[0].accelerators,
+        choices=choices_of(task, found),
         shared=shared,
-        own=any(candidate.offer.owned for candidate in alike),
+        own=any(candidate.offer.owned for candidate in found),
         wish={} if shared else _wish(task),
     )
 
