@@ -19,8 +19,7 @@ from typing import Any
 import psutil
 
 from burst.cost.placement import Place
-from burst.errors import LeftoverError, SpecError, TransientError
-from burst.errors import Problem as SpecProblem
+from burst.errors import LeftoverError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.processes import Mark, alive, find, kill_all, start_time
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, usd_per_hour
@@ -45,24 +44,14 @@ class LocalMachine:
 
 def this_machine(pools: Mapping[str, Any]) -> LocalMachine:
     """Look at this machine; `pools` is what pools.yaml says."""
-    price, source = _price(pools.get("local") or {})
+    text = (pools.get("local") or {}).get("usd_per_hour")
     return LocalMachine(
         cpus=len(os.sched_getaffinity(0)),
         memory_gb=round(psutil.virtual_memory().total / GIB, 1),
         accelerators=_gpus(),
-        usd_per_node_hour=price,
-        price_source=source,
+        usd_per_node_hour=usd_per_hour(text),
+        price_source=NO_PRICE if text is None else "pools.yaml",
     )
-
-
-def _price(local: Mapping[str, Any]) -> tuple[Decimal, str]:
-    text = local.get("usd_per_hour")
-    price = usd_per_hour(text)
-    if price is None:
-        message = "needs dollars per hour of a node as a plain number, as in 0.12"
-        problem = SpecProblem(field="local.usd_per_hour", message=message, written=str(text))
-        raise SpecError("pools.yaml", (problem,))
-    return price, NO_PRICE if text is None else "pools.yaml"
 
 
 def _gpus() -> Accelerators | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from burst.cost.placement import Place
-from burst.errors import SetupError, SpecError, TransientError
+from burst.errors import SetupError, TransientError
 from burst.provision.hosts import CLAIM, Host, Hosts, offers, read_hosts, release_command
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.ssh import Ssh
@@ -225,29 +224,6 @@ def test_hosts_are_written_as_for_skypilot() -> None:
     )  # fmt: skip
     assert two == replace(one, address="10.0.0.2", user="you", port=2222)
     assert read_hosts({}, "x") == ()
-
-
-def test_every_problem_of_the_file_is_told_at_once() -> None:
-    bad = {
-        "one": "10.0.0.1",
-        "two": {"hosts": []},
-        "three": {"hosts": ["-oProxyCommand=x", "a", "a"], "usd_per_hour": "-1", "hostz": "b"},
-        "four": {"hosts": [{"ip": "a", "port": "ssh"}, {"ip": "b", "user": "a b"}]},
-    }
-    with pytest.raises(SpecError) as raised:
-        read_hosts({"ssh": bad}, "x")
-    told = [problem.field for problem in raised.value.problems]
-    assert told == [
-        "ssh.one",
-        "ssh.two.hosts",
-        "ssh.three.hostz",
-        "ssh.three.usd_per_hour",
-        "ssh.three.hosts[0]",
-        "ssh.three.hosts[2]",
-        "ssh.four.hosts[0].port",
-        "ssh.four.hosts[1].user",
-    ]
-    assert all(re.search(r"needs|twice|known", p.message) for p in raised.value.problems)
 
 
 def test_two_that_take_over_one_dead_claim_do_not_both_have_it(tmp_path: Path) -> None:
