@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from burst.clock import SystemClock
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
     from burst.provision.slurm_site import Cluster
-    from burst.storage.lease import Owner
+    from burst.storage.lease import Lease, Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
 
 log = logging.getLogger(__name__)
 LEASE_TTL_S = 15.0
-LEAST_DEAD_MAN_S = 2 * LEASE_TTL_S
+WATCH_S = 20.0  # longer than a controller lets its lease stand
+DEAD_MAN_S = 600.0
 RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
 # boto3 asks a node's metadata service for its role's keys once, for a second; on a node whose
@@ -102,9 +104,10 @@ def provisioner(run: Run, history: History | None = None) -> Provisioner:
     history = history or read_history(Journal(run.store))
     choices = {intent.node_id: intent.choice for intent in history.intents}
     choices |= {span.node_id: span.choice for span in history.spans if span.ended is None}
+    nodes = {node_id: choice.place.pool for node_id, choice in choices.items()}
     return Pools(
-        pools={kind: machines(run, kind) for kind in sorted(kinds(run))},
-        kinds={node_id: kind_of(choice.place.pool) for node_id, choice in choices.items()},
+        pools={kind: machines(run, kind, nodes) for kind in sorted(kinds(run))},
+        kinds={node_id: kind_of(pool) for node_id, pool in nodes.items()},
     )
 
 
@@ -127,9 +130,14 @@ def machine_of(run: Run, node_id: str) -> RentedProvisioner:
     return machines(run, kind_of(next(n.place.pool for n in nodes if n.node_id == node_id)))
 
 
-def machines(run: Run, kind: str) -> RentedProvisioner:
-    """Return a run's machines of one kind: rented, or somebody's own that SSH reaches."""
-    from burst.provision.rented import RentedProvisioner, Settings
+def machines(
+    run: Run, kind: str, nodes: Mapping[str, str] = MappingProxyType({})
+) -> RentedProvisioner:
+    """Return a run's machines of one kind: rented, or somebody's own that SSH reaches.
+
+    `nodes` are those that there may be, with their pool.
+    """
+    from burst.provision.rented import RentedProvisioner, Settings, cluster_name
 
     settings = Settings(
         home=home(),
@@ -140,7 +148,8 @@ def machines(run: Run, kind: str) -> RentedProvisioner:
         held=kind == "slurm",
     )
     cloud = cloud_of(run) if kind == "cloud" else None
-    return RentedProvisioner(clusters_of(kind), cloud, settings, clock())
+    names = {cluster_name(run.record.run_id, node_id): pool for node_id, pool in nodes.items()}
+    return RentedProvisioner(clusters_of(kind, names), cloud, settings, clock())
 
 
 def cloud_of(run: Run) -> Cloud | None:
@@ -182,16 +191,16 @@ ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {
 }
 
 
-def clusters_of(kind: str) -> Clusters:
-    """Return what makes and ends machines of a kind."""
+def clusters_of(kind: str, nodes: Mapping[str, str] = MappingProxyType({})) -> Clusters:
+    """Return what makes and ends machines of a kind; `nodes` may be there, by name, with pool."""
     if kind == "ssh":
         from burst.provision.hosts import Hosts
 
-        return Hosts(ssh_hosts(), home())
+        return Hosts(ssh_hosts(), home(), nodes)
     if kind == "slurm":
         from burst.provision.slurm import Slurm
 
-        return Slurm(slurm_clusters(), home(), clock())
+        return Slurm(slurm_clusters(), home(), clock(), nodes)
     from burst.provision import skypilot
 
     skypilot.prepare(home())
@@ -255,20 +264,10 @@ def slurm_config() -> Path:
 
 def dead_man_s() -> float:
     """Return for how long a rented machine lives on without a word of its controller."""
-    from burst.errors import UsageError
     from burst.task_specs.units import duration_s
 
-    text = str((pools().get("rented") or {}).get("dead_man", "10m"))
-    try:
-        found = duration_s(text, default="s")
-    except ValueError as error:
-        raise UsageError(f"pools.yaml: rented.dead_man: {text}: {error}") from None
-    if found < LEAST_DEAD_MAN_S:
-        raise UsageError(
-            f"pools.yaml: rented.dead_man: {text}: machines would end under a controller that "
-            f"lives; write at least {LEAST_DEAD_MAN_S:.0f}s"
-        )
-    return found
+    text = (pools().get("rented") or {}).get("dead_man")
+    return DEAD_MAN_S if text is None else duration_s(text, default="s")
 
 
 def store_env() -> Mapping[str, str]:
@@ -348,19 +347,19 @@ def machine(task: Task, plan: Plan) -> Machine:
     A run on this machine stays on it; all others may go from one's own machines to rented ones.
     """
     from burst.controller.runs import Machine
-    from burst.cost.offers import choices_of
+    from burst.cost.offers import alike, choices_of
     from burst.provision.pools import kind_of
 
-    best = plan.candidates[0].offer
+    best, found = plan.candidates[0].offer, alike(plan.candidates)
     shared = best.pool == "local"
-    alike = [c for c in plan.candidates if (c.offer.pool == "local") == shared]
     return Machine(
         cpus=int(best.cpus),
         gpus=best.accelerators.count if best.accelerators else 0,
-        choices=choices_of(task, alike),
+        wanted=plan.candidates[0].accelerators,
+        choices=choices_of(task, found),
         shared=shared,
-        own=any(candidate.offer.owned for candidate in alike),
-        same_files=all(kind_of(candidate.offer.pool) == "slurm" for candidate in alike),
+        own=any(candidate.offer.owned for candidate in found),
+        same_files=all(kind_of(candidate.offer.pool) == "slurm" for candidate in found),
         wish={} if shared else _wish(task),
     )
 
@@ -413,16 +412,8 @@ def controller(
     from burst.controller.book import Book, read_history
     from burst.controller.loop import Controller, Tools
     from burst.storage.journal import Journal
-    from burst.storage.lease import Lease
 
-    lease = Lease.acquire(
-        run.store,
-        this_owner(),
-        ttl_s=LEASE_TTL_S,
-        clock=clock(),
-        alive=owner_alive,
-        wait_s=wait_s,
-    )
+    lease = lease_of(run, wait_s)
     journal = Journal(run.store)
     history = read_history(journal)
     tools = Tools(
@@ -470,6 +461,34 @@ def owner_known(run: Run) -> bool:
     return owner is None or owner_alive(owner) is not None
 
 
+def forsaken(run: Run) -> bool:
+    """Whether nobody drives a run; of a controller elsewhere, its lease shows it by standing still.
+
+    Takes up to `WATCH_S`.
+    """
+    from burst.errors import OwnedError
+
+    try:
+        lease_of(run, WATCH_S).release()
+    except OwnedError:
+        return False
+    return True
+
+
+def lease_of(run: Run, wait_s: float) -> Lease:
+    """Take a run's lease; OwnedError if another controller lives, or may live after `wait_s`."""
+    from burst.storage.lease import Lease
+
+    return Lease.acquire(
+        run.store,
+        this_owner(),
+        ttl_s=LEASE_TTL_S,
+        clock=clock(),
+        alive=owner_alive,
+        wait_s=wait_s,
+    )
+
+
 def give_notice(run: Run, node_id: str, seconds: float) -> None:
     """Tell a node's agent that the node will be taken, as a cloud's metadata service would."""
     run.store.put(notice_key(node_id), encode({"left_s": seconds, "source": "burst chaos"}))
@@ -496,21 +515,39 @@ def ssh_argv(run: Run, node_id: str) -> list[str]:
     return machine_of(run, node_id).ssh(run.record.run_id, node_id).argv(interactive=True)
 
 
+def _undriven() -> list[Run]:
+    """Return the runs on other machines that nobody drives; all are watched at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    elsewhere = [run for run in runs().all() if run.record.pool != "local"]
+    if not elsewhere:
+        return []
+    with ThreadPoolExecutor(len(elsewhere)) as threads:
+        told = threads.map(_idle, elsewhere)
+        return [run for run, idle in zip(elsewhere, told, strict=True) if idle]
+
+
+def _idle(run: Run) -> bool:
+    from burst.storage.lease import current_owner
+
+    owner = current_owner(run.store)
+    lives = None if owner is None else owner_alive(owner)
+    return owner is None or lives is False or (lives is None and forsaken(run))
+
+
 def orphans() -> tuple[tuple[Run, str], ...]:
     """Return the machines, rented or SSH hosts, of runs that nobody drives, in words.
 
-    Machines of runs that are not known here are left out: they may be a colleague's.
+    A controller on another machine is watched for a while. Machines of runs that are not known
+    here are left out: they may be a colleague's.
     """
     from burst.controller.status import status_of
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
     found: list[tuple[Run, str]] = []
-    elsewhere = [run for run in runs().all() if run.record.pool != "local"]
-    for run in elsewhere:
+    for run in _undriven():
         status = status_of(run, clock(), owner_alive)
-        if status.live:
-            continue
         cloud = cloud_of(run)
         if cloud is not None:
             there = cloud.machines(run.record.run_id).values()

@@ -350,9 +350,13 @@ def _leaderless(step: _Step) -> _Step:
 def _replace_node(
     step: _Step, node: Node, at_s: float, limits: Limits, wanted_s: float | None = None
 ) -> _Step:
-    """Take a node out and ask for another in its stead, unless that was done before."""
+    """Take a node out and ask for another in its stead, unless that was done before.
+
+    One that a notice announced does not stand in for its successor, only for a while.
+    """
     step = _drop(step, node)
-    taken = {n.index for n in step.state.nodes} | {slot.index for slot in step.state.waiting}
+    stay = {n.index for n in step.state.nodes if n.taken_s is None}
+    taken = stay | {slot.index for slot in step.state.waiting}
     if node.index in taken:
         return step
     return _launch(step, node.index, at_s, limits, wanted_s)

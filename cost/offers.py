@@ -46,6 +46,7 @@ class Candidate:
     offer: Offer
     nodes: int
     usd_per_hour: Decimal
+    accelerators: Accelerators | None = None  # what the task wants of a node there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,20 @@ def _waited_for(task: Task, offer: Offer) -> bool:
     return offer.owned or (bool(prefer) and _preference(task, offer) < len(prefer))
 
 
+def alike(found: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Return what nodes of one run may be, best first: this machine or others, and as many GPUs.
+
+    A run on this machine stays on it; its workers are dealt to nodes of one size.
+    """
+    found = tuple(found)
+    return tuple(c for c in found if _kind(c) == _kind(found[0]))
+
+
+def _kind(candidate: Candidate) -> tuple[bool, int]:
+    wanted = candidate.accelerators
+    return candidate.offer.pool == "local", wanted.count if wanted else 0
+
+
 def choice_of(candidate: Candidate) -> Choice:
     """Return a candidate as a place for single nodes, with its price frozen."""
     offer, quote = candidate.offer, candidate.offer.quote
@@ -137,7 +152,12 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
             price = offer.quote.usd_per_hour * task.num_nodes
             order = fits[0] if task.ordered else 0
             rank = (order, _preference(task, offer), not offer.owned, price)
-            found = Candidate(offer=offer, nodes=task.num_nodes, usd_per_hour=price)
+            found = Candidate(
+                offer=offer,
+                nodes=task.num_nodes,
+                usd_per_hour=price,
+                accelerators=task.candidates[fits[0]].accelerators,
+            )
             ranked.append((rank, found))
     return tuple(found for _, found in sorted(ranked, key=lambda pair: pair[0]))
 

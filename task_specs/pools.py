@@ -1,21 +1,36 @@
-"""`pools.yaml` in a person's burst folder: what this machine and other pools cost."""
+"""`pools.yaml` in a person's burst folder: what this machine and other pools are and cost.
+
+Everything in it is checked here, all at once, each problem with its line. What the pools' adapters
+get is the same mapping as text, and right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from burst.errors import Problem, SpecError
-from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, is_null
-from burst.task_specs.problems import Report
+from burst.task_specs import units
+from burst.task_specs.fields import Fields
+from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, as_typed, is_null
+from burst.task_specs.problems import Report, nearest
 from burst.task_specs.yaml_nodes import read_document
+
+MOST_USD_PER_HOUR = 100_000
+LEAST_DEAD_MAN_S = 30.0  # a living controller may be silent for half of that
+HOST = ("user", "identity_file", "port")  # of a pool for all its hosts, or of one host
+SLURM = ("usd_per_hour", "usd_per_gpu_hour", "spot", "account", "qos", "time", "wait", "gpu")
+EXAMPLE = "as in `local: {usd_per_hour: 0.12}`"
+HOSTS_EXAMPLE = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, port: 2222}]`"
+Check = Callable[[Fields], None]
 
 
 def read_pools(path: Path) -> Mapping[str, Any]:
     """Return the file's mapping, every value as the text typed; empty if there is no file.
 
-    SpecError if it cannot be read or is no mapping of mappings.
+    SpecError with every problem if it cannot be read or understood.
     """
     try:
         data = path.read_bytes()
@@ -23,22 +38,194 @@ def read_pools(path: Path) -> Mapping[str, Any]:
         return {}
     except OSError as error:
         reason = (error.strerror or "unknown").lower()
-        problems: tuple[Problem, ...] = (Problem(field="", message=f"cannot be read: {reason}"),)
-    else:
-        report = Report()
-        root = read_document(data, report)
-        if isinstance(root, MapNode):
-            for name, entry in root.entries.items():
-                if not isinstance(entry.value, MapNode):
-                    message = "needs a mapping, as in `local: {usd_per_hour: 0.12}`"
-                    report.problem(name, message, line=entry.line)
-            if not report.problems:
-                return {name: _typed(entry.value) for name, entry in root.entries.items()}
-        elif root is not None:
-            message = "needs a mapping, as in `local: {usd_per_hour: 0.12}`"
-            report.problem("", message, line=root.line)
-        problems = report.problems
-    raise SpecError(str(path), problems)
+        problem = Problem(field="", message=f"cannot be read: {reason}")
+        raise SpecError(str(path), (problem,)) from error
+    report = Report()
+    root = read_document(data, report)
+    if isinstance(root, MapNode):
+        _check(Fields(root, "", report))
+    elif root is not None and not is_null(root):
+        report.problem("", f"needs a mapping, {EXAMPLE}", line=root.line, written=as_typed(root))
+    if report.problems:
+        raise SpecError(str(path), report.problems)
+    return _typed(root) if isinstance(root, MapNode) else {}
+
+
+def _check(root: Fields) -> None:
+    _only(root, tuple(SECTIONS))
+    for name, check in SECTIONS.items():
+        section = root.fields(name)
+        if section is not None:
+            check(section)
+
+
+def _local(local: Fields) -> None:
+    _only(local, ("usd_per_hour",))
+    local.read("usd_per_hour", _usd_per_hour)
+
+
+def _rented(rented: Fields) -> None:
+    _only(rented, ("dead_man",))
+    rented.read("dead_man", _dead_man_s)
+
+
+def _ssh(ssh: Fields) -> None:
+    for name in ssh.map.entries:
+        if not name or set(name) & set("/ "):
+            ssh.problem(name, "needs a name without slashes and spaces, as in `ssh: {lab: ...}`")
+        pool = ssh.fields(name)
+        if pool is not None:
+            _only(pool, ("hosts", "usd_per_hour", *HOST))
+            pool.read("usd_per_hour", _usd_per_hour)
+            _login(pool)
+            _hosts(pool)
+
+
+def _hosts(pool: Fields) -> None:
+    node = pool.node("hosts")
+    if node is None:
+        _missing(pool, "hosts", HOSTS_EXAMPLE)
+        return
+    if not isinstance(node, ListNode) or not node.items:
+        pool.problem("hosts", HOSTS_EXAMPLE)
+        return
+    seen: set[str] = set()
+    for number, item in enumerate(node.items):
+        at = f"{pool.at('hosts')}[{number}]"
+        if isinstance(item, MapNode):
+            host = Fields(item, at, pool.report)
+            _only(host, ("ip", *HOST))
+            _login(host)
+            address: Node | None = host.node("ip")
+        else:
+            address = item
+        text = address.text if isinstance(address, Scalar) and not is_null(address) else None
+        problem = _address_problem(text, seen)
+        if problem:
+            line = item.line if address is None else address.line
+            pool.report.problem(at, problem, line=line, written=as_typed(address))
+        seen.add(text or "")
+
+
+def _address_problem(text: str | None, seen: set[str]) -> str:
+    if text is None:
+        return "needs an address, as in 10.0.0.7 or {ip: 10.0.0.7, port: 2222}"
+    if text in seen:
+        return "is there twice; name each host once"
+    try:
+        _word(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _login(fields: Fields) -> None:
+    fields.read("user", _word)
+    fields.read("port", _port)
+    fields.text("identity_file")
+
+
+def _slurm(slurm: Fields) -> None:
+    for name in slurm.map.entries:
+        cluster = slurm.fields(name)
+        if cluster is None:
+            continue
+        _only(cluster, SLURM)
+        for key in ("usd_per_hour", "usd_per_gpu_hour"):
+            cluster.read(key, _usd_per_hour)
+        for key in ("time", "wait"):
+            cluster.read(key, _seconds)
+        for key in ("account", "qos", "gpu"):
+            cluster.read(key, _word)
+        for _ in cluster.scalars("spot", _word):
+            pass
+
+
+def _alibaba(alibaba: Fields) -> None:
+    _only(alibaba, ("regions", "cny"))
+    regions = alibaba.node("regions")
+    if regions is not None and not (isinstance(regions, ListNode) and regions.items):
+        alibaba.problem("regions", "needs a list, as in `regions: [ap-southeast-1]`")
+    elif regions is not None:
+        for _ in alibaba.scalars("regions", _word):
+            pass
+    rate = alibaba.fields("cny")
+    if rate is not None:
+        _only(rate, ("usd", "on"))
+        for name in ("usd", "on"):
+            if not rate.has(name):
+                _missing(rate, name, "is missing, as in `cny: {usd: 0.14, on: 2026-12-01}`")
+        rate.read("usd", units.usd)
+        rate.read("on", _day)
+
+
+SECTIONS: Mapping[str, Check] = {
+    "local": _local,
+    "ssh": _ssh,
+    "slurm": _slurm,
+    "rented": _rented,
+    "alibaba": _alibaba,
+}
+
+
+def _only(fields: Fields, known: tuple[str, ...]) -> None:
+    """Report every other name, with what was meant."""
+    for key, entry in fields.map.entries.items():
+        if key not in known:
+            meant = nearest(key, known)
+            told = f"did you mean {meant}?" if meant else f"what can be here: {', '.join(known)}"
+            fields.report.problem(fields.at(key), f"is not known; {told}", line=entry.line)
+
+
+def _missing(fields: Fields, key: str, message: str) -> None:
+    """Report a name that is not there, with the line of what it is missing in."""
+    fields.report.problem(fields.at(key), message, line=fields.line(key) or fields.map.line)
+
+
+def _usd_per_hour(text: str) -> float:
+    try:
+        price = units.number(text)
+    except ValueError:
+        price = -1
+    if not 0 <= price <= MOST_USD_PER_HOUR:
+        raise ValueError(
+            f"needs dollars per hour as a plain number from 0 to {MOST_USD_PER_HOUR}, as in 0.40"
+        )
+    return float(price)
+
+
+def _dead_man_s(text: str) -> float:
+    seconds = units.duration_s(text, default="s")
+    if seconds < LEAST_DEAD_MAN_S:
+        raise ValueError(
+            "machines would end under a controller that lives; write at least "
+            f"{LEAST_DEAD_MAN_S:.0f}s"
+        )
+    return seconds
+
+
+def _seconds(text: str) -> float:
+    return units.duration_s(text, default="s")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= units.LAST_PORT:
+        raise ValueError(f"needs a port from 1 to {units.LAST_PORT}")
+    return int(text)
+
+
+def _word(text: str) -> str:
+    """Read what can be a part of ssh's command line: one word that is no option."""
+    if not text or text[0] == "-" or set(text) & set(" @'\""):
+        raise ValueError("needs one word without quotes, spaces or @, and not with a - first")
+    return text
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("needs a day, as in 2026-12-01") from None
 
 
 def _typed(node: Node) -> Any:  # noqa: ANN401 - the file's own shape

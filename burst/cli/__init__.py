@@ -207,11 +207,14 @@ def adopt(
 
 
 @app.command(hidden=True)
-def control(run: RunName) -> None:
+def control(
+    run: RunName,
+    resumed: Annotated[bool, typer.Option("--resumed", help="It was on before.")] = False,
+) -> None:
     """Be the controller of a run in the background; what --detach starts."""
     from burst.cli.control import serve
 
-    raise typer.Exit(serve(run))
+    raise typer.Exit(serve(run, resumed=resumed))
 
 
 @app.command()

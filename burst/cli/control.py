@@ -30,7 +30,6 @@ from burst.task_specs.units import duration_s
 STOP_WAIT_S = 120.0
 EXIT_BY_REASON = {"finished": 0, "stopped": 0, "budget": 5, "deadline": 5, "stuck": 4}
 POLL_S = 0.3
-ADOPT_WAIT_S = 20.0  # longer than a controller lets its lease stand (burst.wiring.LEASE_TTL_S)
 
 
 def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -> int:
@@ -52,7 +51,7 @@ def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) ->
     run = wiring.runs().find(name)
     wiring.runs().remember(run.record.run_id, run.store.uri)
     now = status_of(run, wiring.clock(), wiring.owner_alive)
-    wait_s = 0.0 if wiring.owner_known(run) else ADOPT_WAIT_S
+    wait_s = 0.0 if wiring.owner_known(run) else wiring.WATCH_S
     if now.state == "finished":
         sys.stderr.write(f"{run.record.run_id} is finished; there is nothing to resume\n")
         if as_json:
@@ -63,7 +62,6 @@ def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) ->
         raise OwnedError(f"{name} is on, driven by {now.owner}", hint=f"burst logs -f {name}")
     if wait_s:
         sys.stderr.write(f"waiting for a sign of life of {now.owner}, {wait_s:.0f} s at most\n")
-    run.store.delete([STOP_REQUEST])  # whoever resumes means it to go on
     task = _task_again(run, given)
     confirm(plan_of(task), yes=yes)
     env = user_env(task)
@@ -87,12 +85,12 @@ def _task_again(run: Run, given: Given) -> Task:
         ) from None
 
 
-def serve(name: str) -> int:
+def serve(name: str, *, resumed: bool) -> int:
     """Drive a run in the background; the user's variables come in by the environment."""
     run = wiring.runs().find(name)
     env = json.loads(os.environ.pop("BURST_USER_ENV", "{}"))
-    wait_s = 0.0 if wiring.owner_known(run) else ADOPT_WAIT_S
-    return _foreground(run, env, as_json=False, resumed=False, who="burst control", wait_s=wait_s)
+    wait_s = 0.0 if wiring.owner_known(run) else wiring.WATCH_S
+    return _foreground(run, env, as_json=False, resumed=resumed, who="burst control", wait_s=wait_s)
 
 
 def _drive(
@@ -108,7 +106,8 @@ def _drive(
         return _foreground(run, env, as_json=as_json, resumed=resumed, who="you", wait_s=wait_s)
     name = run.record.run_id
     log = wiring.home() / "controllers" / f"{name}.log"
-    pid = wiring.detach(["control", run.store.uri], {"BURST_USER_ENV": json.dumps(dict(env))}, log)
+    argv = ["control", run.store.uri, *(["--resumed"] if resumed else [])]
+    pid = wiring.detach(argv, {"BURST_USER_ENV": json.dumps(dict(env))}, log)
     if as_json:
         print_json({"run": name, "uri": run.store.uri, "pid": pid, "log": str(log)})
     else:
@@ -132,6 +131,8 @@ def _foreground(
     )
     try:
         controller = wiring.controller(run, view, env, wait_s=wait_s)
+        if resumed:  # the run is ours: whoever resumes means it to go on
+            run.store.delete([STOP_REQUEST])
         view.say(f"{run.record.run_id}  everything of this run is in {run.store.uri}")
         wiring.on_interrupt(controller, who)
         done = controller.run()
@@ -176,17 +177,19 @@ def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
     request = {"who": f"burst stop (pid {os.getpid()})", "now": now}
     if before.live or before.state == "new":
         run.store.put(STOP_REQUEST, encode(request))
+    if before.live and _forsaken(run, before):
+        before = _status(run)
     if before.live:
         after = _wait_until_off(run)
     elif before.state == "new":
         sys.stderr.write("no controller drives it yet; it will stop once one does\n")
         after = before
-    elif run.record.pool == "local" or all(node.ended for node in before.nodes):
-        for found in wiring.provisioner(run).sweep(run.record.run_id):
-            sys.stderr.write(f"ended: {found}\n")
+    elif before.state == "orphaned" or not all(node.ended for node in before.nodes):
+        release(run, now=now)
         after = _status(run)
     else:
-        release(run, now=now)
+        for found in wiring.provisioner(run).sweep(run.record.run_id):
+            sys.stderr.write(f"ended: {found}\n")
         after = _status(run)
     if as_json:
         print_json(summary(run))
@@ -194,6 +197,14 @@ def stop_run(name: str, *, now: bool, yes: bool, as_json: bool) -> int:
         saved = f"step {after.saved_step} is saved" if after.saved_step else "nothing was saved yet"
         sys.stdout.write(f"{after.run_id}: {after.state}; {saved}\n")
     return 0
+
+
+def _forsaken(run: Run, now: RunStatus) -> bool:
+    """Whether the controller of a run that may live, on another machine, is gone."""
+    if wiring.owner_known(run):
+        return False
+    sys.stderr.write(f"waiting for a sign of life of {now.owner}, {wiring.WATCH_S:.0f} s at most\n")
+    return wiring.forsaken(run)
 
 
 def release(run: Run, *, now: bool) -> None:

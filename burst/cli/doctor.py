@@ -95,7 +95,10 @@ def _disk() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    found = wiring.this_machine()
+    try:
+        found = wiring.this_machine()
+    except SpecError:  # of pools.yaml, which the next finding tells
+        return
     gpus = found.accelerators.count if found.accelerators else 0
     detail = f"{found.cpus} CPUs, {gpus} GPUs, ${found.usd_per_node_hour} per node-hour"
     yield Finding(what="local pool", works=True, detail=f"{detail} ({found.price_source})")
@@ -105,8 +108,8 @@ def _ssh_hosts() -> Iterator[Finding]:
     try:
         states = wiring.ssh_states()
     except SpecError as error:
-        told = "; ".join(f"{problem.field} {problem.message}" for problem in error.problems)
-        yield Finding(what="ssh pools", works=False, detail=str(error), fix=told)
+        told = "; ".join(map(str, error.problems))
+        yield Finding(what="pools.yaml", works=False, detail=str(error), fix=told)
         return
     for what, works, detail, login in states:
         fix = f"let this command work without a password: {login} true"

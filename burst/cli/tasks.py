@@ -13,7 +13,7 @@ from pathlib import Path
 from burst import wiring
 from burst.cli.output import plain, print_json, table
 from burst.cli.words import dollars, plural
-from burst.cost.offers import Offer, Plan
+from burst.cost.offers import Offer, Plan, alike
 from burst.cost.offers import plan as plan_offers
 from burst.errors import NoOfferError, SpecError, UsageError
 from burst.task_specs.model import Task
@@ -148,6 +148,12 @@ def show_plan(task: Task, made: Plan) -> None:
     header = ["", "pool", "place", "machine", "nodes", "$/h", "price from"]
     if rows:
         sys.stdout.write(table(header, rows, right="lllllrl") + "\n")
+    others = len(made.candidates) - len(alike(made.candidates))
+    if others:
+        sys.stdout.write(
+            f"   {plural(others, 'offer')} left out: this machine and others, or nodes with "
+            "different numbers of GPUs, are not mixed in a run\n"
+        )
     for refused in made.rejected:
         sys.stdout.write(f"   not {refused.offer.pool}: {refused.reason}\n")
     most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 from burst.controller.book import Book, History, NodeSpan, bill, close
 from burst.controller.observe import Fact, Observer, read_json
@@ -53,7 +54,7 @@ from burst.storage.lease import Lease
 from burst.storage.port import ObjectStore
 
 log = logging.getLogger(__name__)
-
+T = TypeVar("T")
 
 LAST_WORDS_S = 10.0  # how long a driver may take to end once its training has
 END_AGAIN_S = 15.0  # how long an unheeded request to end a node waits for the next
@@ -210,6 +211,9 @@ class Controller:
         step, saved = self._catch_up(going_on=going_on)
         there = self._found()
         self._confirm_found(there)
+        if isinstance(state, Done) and self._asked:  # only what is left of it has to go
+            self._clear_away(set())
+            return state
         if isinstance(state, Done):
             state = Active(
                 step=state.step,
@@ -254,6 +258,7 @@ class Controller:
         """Show the watcher all facts there are; return the highest step done and saved."""
         highest = {"step": 0, "saved": 0}
         for fact in self._observer.catch_up(going_on=going_on):
+            self._renew()
             self._keep_pace(fact)
             self._tools.watcher.fact(fact)
             if fact["kind"] in highest:
@@ -273,7 +278,7 @@ class Controller:
         TransientError when a person wants to stop at once meanwhile.
         """
         before = len(self._asked)
-        while not self._observer.look():
+        while not self._while_renewing(self._observer.look):
             if any(asked.now for asked in self._asked[before:]):
                 raise TransientError(
                     "the pool does not say what machines there are, so none was ended",
@@ -301,7 +306,8 @@ class Controller:
                 last = moment(status["time"]) if "time" in status else span.launched
                 note = "its controller was gone; until its last heartbeat"
                 self._leave(span.node_id, _Leaving(last, note, self._tools.clock.monotonic()))
-        for found in self._tools.provisioner.sweep(self._run.run_id, keep):
+        sweep = partial(self._tools.provisioner.sweep, self._run.run_id, keep)
+        for found in self._while_renewing(sweep):
             log.warning("cleared away: %s", found)
 
     # Observing ------------------------------------------------------------------------------------
@@ -347,6 +353,14 @@ class Controller:
             return
         self._renewed = self._tools.clock.monotonic()
 
+    def _while_renewing(self, slow: Callable[[], T]) -> T:
+        """Do what may take longer than a lease lives in a thread, and renew the lease meanwhile."""
+        with ThreadPoolExecutor(1, thread_name_prefix="slow") as threads:
+            work = threads.submit(slow)
+            while not wait([work], timeout=self._tools.renew_s).done:
+                self._renew()
+            return work.result()
+
     def _spent(self) -> Decimal:
         """Dollars for all nodes so far, before billing minimums."""
         now = self._tools.clock.now()
@@ -371,6 +385,7 @@ class Controller:
         if isinstance(event, Finished | Stopped) and isinstance(state, Active) and state.driving:
             self._await_driver(state.head)
         for action in actions:
+            self._renew()
             self._act(action, event)
         return after
 

@@ -20,7 +20,7 @@ from burst.cost.placement import Choice
 from burst.errors import ConflictError, SetupError, StorageError, UsageError
 from burst.records import RAY_TOKEN, RUN, TASK, RunRecord, read_run, stamp
 from burst.storage.port import ObjectStore
-from burst.task_specs.model import Mount, Range, Task
+from burst.task_specs.model import Accelerators, Mount, Range, Task
 from burst.task_specs.names import run_id
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ class Machine:
     gpus: int
     choices: tuple[Choice, ...]  # where they may be, best first
     shared: bool  # all nodes are this machine
+    wanted: Accelerators | None = None  # what the task wants of each
     own: bool = False  # somebody's own machines, whose files are no business of a task
     wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
     same_files: bool = False  # nodes are other machines, and see this one's files
@@ -56,7 +57,7 @@ def workers_of(task: Task, machine: Machine) -> Range:
         return Range(low=task.num_nodes, high=task.num_nodes)
     if task.burst.workers is not None:
         return task.burst.workers
-    accelerators = task.candidates[0].accelerators
+    accelerators = machine.wanted
     if accelerators is not None:
         most = accelerators.count * task.num_nodes
         return Range(low=most, high=most)
@@ -77,7 +78,7 @@ def record_of(
     _check_fits(task, machine)
     burst, workers = task.burst, workers_of(task, machine)
     slots = -(-workers.high // task.num_nodes)
-    accelerators = task.candidates[0].accelerators
+    accelerators = machine.wanted
     return RunRecord(
         run_id=run_id(task.name, name6),
         name=task.name,
@@ -152,7 +153,7 @@ def _check_fits(task: Task, machine: Machine) -> None:
             )
     if not machine.shared:
         return
-    wanted = task.candidates[0].accelerators
+    wanted = machine.wanted
     if wanted is not None and wanted.count * task.num_nodes > machine.gpus:
         raise SetupError(
             f"the task wants {task.num_nodes} x {wanted.count} {wanted.kind} and this machine has "

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
-from burst.errors import BurstError, Problem, SpecError, TransientError
+from burst.errors import BurstError, TransientError
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import folder_of
@@ -29,9 +30,6 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 LOOK_S = 15.0
-EXAMPLE = "as in `ssh: {lab: {user: me, hosts: [10.0.0.7, 10.0.0.8]}}`"
-KNOWN = frozenset({"hosts", "user", "identity_file", "port", "usd_per_hour"})
-_OWN = frozenset({"ip", "user", "identity_file", "port"})
 T = TypeVar("T")
 
 LOOK = (
@@ -99,77 +97,26 @@ class Found:
 
 
 def read_hosts(pools: Mapping[str, Any], user: str) -> tuple[Host, ...]:
-    """Return the hosts in pools.yaml's `ssh`; SpecError with every problem at once."""
-    problems: list[Problem] = []
-    found = [
-        host
-        for name, pool in (pools.get("ssh") or {}).items()
-        for host in _pool(name, pool, user, problems)
-    ]
-    if problems:
-        raise SpecError("pools.yaml", tuple(problems))
-    return tuple(found)
+    """Return the hosts in pools.yaml's `ssh`, which burst.task_specs.pools has checked."""
+    found = (pools.get("ssh") or {}).items()
+    return tuple(host for name, pool in found for host in _pool(name, pool, user))
 
 
-def _pool(name: str, pool: Any, user: str, problems: list[Problem]) -> Iterator[Host]:  # noqa: ANN401
-    where = f"ssh.{name}"
-    if not isinstance(pool, Mapping):
-        problems.append(Problem(field=where, message=f"needs a mapping, {EXAMPLE}"))
-        return
-    _unknown(where, pool, KNOWN, problems)
-    hosts = pool.get("hosts")
-    if not isinstance(hosts, Sequence) or isinstance(hosts, str) or not hosts:
-        problems.append(Problem(field=f"{where}.hosts", message=f"needs a list, {EXAMPLE}"))
-        return
-    price = _price(where, pool.get("usd_per_hour"), problems)
-    seen: set[str] = set()
-    for number, entry in enumerate(hosts):
+def _pool(name: str, pool: Mapping[str, Any], user: str) -> Iterator[Host]:
+    price = usd_per_hour(pool.get("usd_per_hour"))
+    for entry in pool["hosts"]:
         own = entry if isinstance(entry, Mapping) else {"ip": entry}
-        at = f"{where}.hosts[{number}]"
-        _unknown(at, own, _OWN, problems)
-        words = {"user": user, "port": "22", **pool, **own}
-        address, key, port = words.get("ip"), words.get("identity_file"), str(words["port"])
-        if not _word(address):
-            problems.append(Problem(field=at, message="needs an address", written=str(address)))
-        elif str(address) in seen:
-            problems.append(Problem(field=at, message="is there twice", written=str(address)))
-        elif not port.isdecimal():
-            problems.append(Problem(field=f"{at}.port", message="needs a number", written=port))
-        elif not _word(words["user"]):
-            problems.append(Problem(field=f"{at}.user", message="needs a user's name"))
-        else:
-            seen.add(str(address))
-            yield Host(
-                pool=f"ssh/{name}",
-                address=str(address),
-                user=str(words["user"]),
-                port=int(port),
-                key=Path(str(key)).expanduser() if key else None,
-                usd_per_hour=price,
-                priced=pool.get("usd_per_hour") is not None,
-            )
-
-
-def _word(text: Any) -> bool:  # noqa: ANN401 - whatever was typed
-    """Whether a text can be a part of ssh's command line: one word that is no option."""
-    return isinstance(text, str) and bool(text) and text[0] != "-" and not set(text) & set(" @'\"")
-
-
-def _unknown(
-    where: str, there: Mapping[str, Any], known: frozenset[str], problems: list[Problem]
-) -> None:
-    for name in sorted(there.keys() - known):
-        message = f"is not known; what can be here: {', '.join(sorted(known))}"
-        problems.append(Problem(field=f"{where}.{name}", message=message))
-
-
-def _price(where: str, text: Any, problems: list[Problem]) -> Decimal:  # noqa: ANN401
-    price = usd_per_hour(text)
-    if price is not None:
-        return price
-    message = "needs dollars per hour of a host as a plain number, as in 0.40"
-    problems.append(Problem(field=f"{where}.usd_per_hour", message=message, written=str(text)))
-    return Decimal(0)
+        given = {key: value for key, value in [*pool.items(), *own.items()] if value is not None}
+        key = given.get("identity_file")
+        yield Host(
+            pool=f"ssh/{name}",
+            address=given["ip"],
+            user=given.get("user", user),
+            port=int(given.get("port", 22)),
+            key=Path(key).expanduser() if key else None,
+            usd_per_hour=price,
+            priced="usd_per_hour" in given,
+        )
 
 
 def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...]:
@@ -196,12 +143,18 @@ def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...
 
 
 class Hosts:
-    """The hosts as what makes and ends machines; see burst.provision.rented.Clusters."""
+    """The hosts as what makes and ends machines; see burst.provision.rented.Clusters.
 
-    def __init__(self, hosts: Sequence[Host], home: Path) -> None:
+    `nodes` are those that there may be, by name, with their pool: of an earlier controller.
+    """
+
+    def __init__(
+        self, hosts: Sequence[Host], home: Path, nodes: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._hosts = tuple(hosts)
         self._home = home
         self._mine: dict[str, Found] = {}  # by the name of the node that has it
+        self._unseen = dict(nodes)  # on hosts that may have been silent ever since
         self._silent: set[Host] = set()  # those that did not answer, and were told of
 
     def look(self, pool: str = "") -> tuple[Found, ...]:
@@ -276,7 +229,8 @@ class Hosts:
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
         """Return the nodes whose name begins so; TransientError when no host answers.
 
-        A host that does not answer is said to be up: its heartbeat tells, not we.
+        A host that does not answer is said to be up: its heartbeat tells, not we. So is a node
+        that no host names while one of its pool, of which nothing is known, is silent.
         """
         del refresh
         found = self.look()
@@ -286,11 +240,12 @@ class Hosts:
             if one.claim:
                 self._mine[one.claim] = one
         answered = {one.host: one.claim for one in found}
-        return {
-            name: "up"
-            for name, one in self._mine.items()
-            if name.startswith(prefix) and answered.get(one.host, name) == name
-        }
+        mine = dict(self._mine)  # other threads end nodes meanwhile
+        there = [name for name, one in mine.items() if answered.get(one.host, name) == name]
+        silent = set(self._hosts) - answered.keys() - {one.host for one in mine.values()}
+        pools = {host.pool for host in silent}
+        there += [n for n, pool in dict(self._unseen).items() if pool in pools and n not in mine]
+        return {name: "up" for name in there if name.startswith(prefix)}
 
     def vacant(self, place: Place) -> int:
         """Return how many hosts of a place's shape nobody has."""
@@ -321,6 +276,8 @@ class Hosts:
         except TransientError as error:
             log.warning("%s: %s; what is there ends by its dead-man switch", name, error)
             return
+        finally:
+            self._unseen.pop(name, None)
         if found is None:
             return
         try:

@@ -19,8 +19,7 @@ from typing import Any
 import psutil
 
 from burst.cost.placement import Place
-from burst.errors import LeftoverError, SpecError, TransientError
-from burst.errors import Problem as SpecProblem
+from burst.errors import LeftoverError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.processes import Mark, alive, find, kill_all, start_time
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, usd_per_hour
@@ -45,24 +44,14 @@ class LocalMachine:
 
 def this_machine(pools: Mapping[str, Any]) -> LocalMachine:
     """Look at this machine; `pools` is what pools.yaml says."""
-    price, source = _price(pools.get("local") or {})
+    text = (pools.get("local") or {}).get("usd_per_hour")
     return LocalMachine(
         cpus=len(os.sched_getaffinity(0)),
         memory_gb=round(psutil.virtual_memory().total / GIB, 1),
         accelerators=_gpus(),
-        usd_per_node_hour=price,
-        price_source=source,
+        usd_per_node_hour=usd_per_hour(text),
+        price_source=NO_PRICE if text is None else "pools.yaml",
     )
-
-
-def _price(local: Mapping[str, Any]) -> tuple[Decimal, str]:
-    text = local.get("usd_per_hour")
-    price = usd_per_hour(text)
-    if price is None:
-        message = "needs dollars per hour of a node as a plain number, as in 0.12"
-        problem = SpecProblem(field="local.usd_per_hour", message=message, written=str(text))
-        raise SpecError("pools.yaml", (problem,))
-    return price, NO_PRICE if text is None else "pools.yaml"
 
 
 def _gpus() -> Accelerators | None:
@@ -87,17 +76,21 @@ class LocalProvisioner:
         record = self._record(request.run_id, request.node_id)
         if record.exists():
             return
+        try:
+            self._start(request, record)
+        except OSError as error:  # a full disk, or no process more
+            self.end(request.run_id, request.node_id)
+            raise TransientError(f"{request.node_id} could not be started: {error}") from error
+
+    def _start(self, request: NodeRequest, record: Path) -> None:
+        """Start a node's agent; it is on record before it is there."""
         scratch = self._scratch(request.run_id) / request.node_id
         scratch.mkdir(parents=True, exist_ok=True)
-        _write(record, {"ip": address_of(request.run_id, request.node_id)})
-        try:
-            child = self._spawn(request, scratch)
-        except OSError as error:
-            record.unlink()
-            raise TransientError(f"{request.node_id} could not be started: {error}") from error
-        self._children[request.node_id] = child
+        where = {"ip": address_of(request.run_id, request.node_id)}
+        _write(record, where)
+        child = self._children[request.node_id] = self._spawn(request, scratch)
         born = {"pid": child.pid, "start_time": start_time(child.pid), "boot": _boot()}
-        _write(record, {**_read(record), **born})
+        _write(record, {**where, **born})
 
     def _spawn(self, request: NodeRequest, scratch: Path) -> subprocess.Popen[bytes]:
         ours, theirs = os.pipe()[::-1]
@@ -187,18 +180,23 @@ class LocalProvisioner:
             os.close(pipe)
 
     def sweep(self, run_id: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        assert not but, "nodes of this pool do not outlive their controller"
         found = []
-        for record in self._records(run_id):
-            found += [f"{record.stem}: {p}" for p in find(self._mark(run_id, record.stem))]
-            self.end(run_id, record.stem)
+        for node_id in {record.stem for record in self._records(run_id)}.difference(but):
+            found += [f"{node_id}: {process}" for process in find(self._mark(run_id, node_id))]
+            self.end(run_id, node_id)
+        if not but:  # else a process that says only whose run it is may be of a node that stays
+            found += self._end_strays(run_id)
+        return tuple(found)
+
+    def _end_strays(self, run_id: str) -> list[str]:
+        """End what carries the run's mark and no node that is on record; say what it was."""
         strays = Mark(variables={"BURST_RUN_ID": run_id})
-        found += [str(process) for process in find(strays)]
+        found = [str(process) for process in find(strays)]
         left = kill_all(strays)
         if left:
             raise LeftoverError(f"cannot be ended: {', '.join(map(str, left))}")
         self._tidy(run_id)
-        return tuple(found)
+        return found
 
     def kill_node(self, run_id: str, node_id: str) -> int:
         """SIGKILL everything of a node at once, as a lost machine goes; return how many."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from burst.cost.quotes import UNROUNDED, Quote
 from burst.task_specs.model import Accelerators
@@ -21,13 +21,9 @@ def accelerators(lines: Iterable[str]) -> Accelerators | None:
     return Accelerators(kind=names[0].removeprefix("NVIDIA ").replace(" ", "-"), count=len(names))
 
 
-def usd_per_hour(text: object) -> Decimal | None:
-    """Read dollars per hour, nothing for 0; None when it is no plain number of at least 0."""
-    try:
-        price = Decimal("0" if text is None else str(text))
-    except InvalidOperation:
-        return None
-    return price if price.is_finite() and price >= 0 else None
+def usd_per_hour(text: object) -> Decimal:
+    """Return a price in pools.yaml, which burst.task_specs.pools has checked; nothing for 0."""
+    return Decimal("0" if text is None else str(text))
 
 
 def quote(price: Decimal, source: str, now: datetime) -> Quote:

@@ -46,7 +46,11 @@ GRACE_S = 120.0  # between the end of an agent and that of its machine
 
 
 class Clusters(Protocol):
-    """What makes and ends machines; see burst.provision.skypilot."""
+    """What makes and ends machines, by name: burst.provision.skypilot, burst.provision.hosts.
+
+    Every call may block, and may be made from several threads at once. TransientError: nobody
+    answers, the same call may work later.
+    """
 
     def launch(
         self,
@@ -56,12 +60,29 @@ class Clusters(Protocol):
         labels: Mapping[str, str],
         log: Path,
         *,
-        wait_s: float | None,  # how long the place may let a node wait; None: as it sees fit
-    ) -> None: ...
-    def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]: ...
-    def login(self, name: str, keys: Path) -> Login: ...
-    def down(self, name: str) -> None: ...
-    def vacant(self, place: Place) -> int: ...
+        wait_s: float | None,
+    ) -> None:
+        """Make a machine; of a name that has one already, nothing more. RefusedError: none.
+
+        `wait_s` is how long the place may let a node wait; None: as it sees fit.
+        """
+        ...
+
+    def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
+        """Return the machines whose name begins so. TransientError rather than none if unknown."""
+        ...
+
+    def login(self, name: str, keys: Path) -> Login:
+        """Return how a machine is reached. TransientError if nobody knows it."""
+        ...
+
+    def down(self, name: str) -> None:
+        """End a machine. Safe to call twice, and on what never was."""
+        ...
+
+    def vacant(self, place: Place) -> int:
+        """Return how many machines a place could give at once; 0 if it cannot tell."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,10 +248,8 @@ class RentedProvisioner:
         labels = {RUN_TAG: request.run_id, NODE_TAG: request.node_id}
         name = cluster_name(request.run_id, request.node_id)
         said = self._settings.home / "rented" / request.run_id / f"{request.node_id}.log"
-        launch = partial(
-            self._clusters.launch, name, request.choice.place, self._settings.wanted, labels, said,
-            wait_s=request.wait_s,
-        )  # fmt: skip
+        given = (name, request.choice.place, self._settings.wanted, labels, said)
+        launch = partial(self._clusters.launch, *given, wait_s=request.wait_s)
         try:
             launch()
         except RefusedError as error:
@@ -238,6 +257,15 @@ class RentedProvisioner:
                 raise
             log.warning("%s, once more: %s", name, refusals.gist(error.said))
             launch()  # SkyPilot's launches trip over each other when they furnish an account
+        finally:
+            self._note_machine(request)
+
+    def _note_machine(self, request: NodeRequest) -> None:
+        """Have its cloud asked at once: some forget a machine that ends before the next look."""
+        try:
+            self._ask_cloud(request.run_id)
+        except TransientError as error:
+            log.warning("%s: its cloud does not tell of it yet: %s", request.node_id, error)
 
     def _is_there(self, node: _Node) -> bool:
         """Whether a failed launch left a machine, as far as is known."""

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from burst.cost.offers import Offer
@@ -160,13 +161,23 @@ def _offer(
 
 
 class Slurm:
-    """Jobs as what makes and ends machines; see burst.provision.rented.Clusters."""
+    """Jobs as what makes and ends machines; see burst.provision.rented.Clusters.
 
-    def __init__(self, clusters: Sequence[Cluster], home: Path, clock: Clock) -> None:
+    `nodes` are those that there may be, by name, with their pool: of an earlier controller.
+    """
+
+    def __init__(
+        self,
+        clusters: Sequence[Cluster],
+        home: Path,
+        clock: Clock,
+        nodes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._clusters = {cluster.pool: cluster for cluster in clusters}
         self._home = home
         self._clock = clock
-        self._where: dict[str, Cluster] = {}  # by the name of a node's job
+        there = {name: self._clusters.get(pool) for name, pool in nodes.items()}
+        self._where = {name: cluster for name, cluster in there.items() if cluster is not None}
 
     def launch(
         self,

@@ -8,27 +8,23 @@ What `sinfo`, `scontrol` and `squeue` print is read here (their manual pages, Sl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from burst.errors import Problem, SpecError
-from burst.provision.own import usd_per_hour
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators, Resources
 from burst.task_specs.units import duration_s
 
+T = TypeVar("T")
 LOOK_S = 30.0
 MOST_SKEW_S = 30.0  # a job's end is told by Slurm's clock
 LEAST_DISK_GB = 2.0
-EXAMPLE = "as in `slurm: {lab: {usd_per_gpu_hour: 1.10, spot: [scavenge]}}`"
-SETTINGS = frozenset(
-    {"usd_per_hour", "usd_per_gpu_hour", "spot", "account", "qos", "time", "wait", "gpu"}
-)
 UNTYPED = "gpu"  # the name of GPUs whose nodes do not name them
 LOOK = """date +%s; df -Pk "$HOME" | awk 'NR == 2 {print $4}'
 scontrol show config | grep -E '^PreemptType '; echo ==
@@ -188,18 +184,17 @@ class Job:
 def read_clusters(pools: Mapping[str, Any], config: Path) -> tuple[Cluster, ...]:
     """Return the clusters in the OpenSSH configuration, with what pools.yaml's `slurm` says.
 
-    SpecError with every problem at once.
+    burst.task_specs.pools has checked that; SpecError for clusters that the configuration lacks.
     """
     names = _hosts(config)
     said = pools.get("slurm") or {}
-    problems = [
+    problems = tuple(
         Problem(field=f"slurm.{name}", message=f"no Host {name} in {config}, which has its login")
         for name in said.keys() - set(names)
-    ]
-    found = [_cluster(name, said.get(name) or {}, config, problems) for name in names]
+    )
     if problems:
-        raise SpecError("pools.yaml", tuple(problems))
-    return tuple(found)
+        raise SpecError("pools.yaml", problems)
+    return tuple(_cluster(name, said.get(name) or {}, config) for name in names)
 
 
 def _hosts(config: Path) -> list[str]:
@@ -214,53 +209,27 @@ def _hosts(config: Path) -> list[str]:
     return list(names)
 
 
-def _cluster(name: str, said: Any, config: Path, problems: list[Problem]) -> Cluster:  # noqa: ANN401
-    where = f"slurm.{name}"
-    if not isinstance(said, Mapping):
-        problems.append(Problem(field=where, message=f"needs a mapping, {EXAMPLE}"))
-        return Cluster(name=name, config=config)
-    for key in sorted(said.keys() - SETTINGS):
-        message = f"is not known; what can be here: {', '.join(sorted(SETTINGS))}"
-        problems.append(Problem(field=f"{where}.{key}", message=message))
-    spot = said.get("spot") or []
-    if isinstance(spot, str) or not isinstance(spot, Sequence):
-        problems.append(Problem(field=f"{where}.spot", message="needs a list of partitions"))
-        spot = []
+def _cluster(name: str, said: Mapping[str, Any], config: Path) -> Cluster:
+    def read(key: str, reader: Callable[[str], T]) -> T | None:
+        return None if said.get(key) is None else reader(said[key])
 
-    def read(key: str, reader: Callable[[str], Any]) -> Any:  # noqa: ANN401 - what the reader gives
-        if said.get(key) is None:
-            return None
-        try:
-            return reader(str(said[key]))
-        except ValueError as error:
-            problems.append(
-                Problem(field=f"{where}.{key}", message=str(error), written=str(said[key]))
-            )
-            return None
-
+    spot = said.get("spot") or ()
     return Cluster(
         name=name,
         config=config,
-        usd_per_hour=read("usd_per_hour", _price),
-        usd_per_gpu_hour=read("usd_per_gpu_hour", _price),
-        spot=tuple(str(partition) for partition in spot),
-        account=str(said.get("account") or ""),
-        qos=str(said.get("qos") or ""),
+        usd_per_hour=read("usd_per_hour", Decimal),
+        usd_per_gpu_hour=read("usd_per_gpu_hour", Decimal),
+        spot=(spot,) if isinstance(spot, str) else tuple(spot),
+        account=said.get("account") or "",
+        qos=said.get("qos") or "",
         time_s=read("time", _duration),
         wait_s=read("wait", _duration),
-        gpu=str(said.get("gpu") or ""),
+        gpu=said.get("gpu") or "",
     )
 
 
 def _duration(text: str) -> float:
     return duration_s(text, default="s")
-
-
-def _price(text: str) -> Decimal:
-    price = usd_per_hour(text)
-    if price is None:
-        raise ValueError("needs dollars per hour as a plain number, as in 1.10")
-    return price
 
 
 # What Slurm prints --------------------------------------------------------------------------------

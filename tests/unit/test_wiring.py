@@ -1,13 +1,19 @@
-"""What pools.yaml says of rented machines, and what these are told."""
+"""What pools.yaml says of rented machines, what these are told, and what a run's nodes are."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from burst import wiring
-from burst.errors import UsageError
+from burst.controller.runs import record_of
+from burst.cost.offers import Offer, plan
+from burst.cost.quotes import UNROUNDED, Quote
+from burst.task_specs.model import Accelerators
+from burst.task_specs.parse import parse
 
 
 @pytest.fixture
@@ -22,13 +28,6 @@ def test_how_long_a_machine_lives_alone(pools: Path) -> None:
     assert wiring.dead_man_s() == 30
 
 
-@pytest.mark.parametrize("text", ["0", "29s", "-5m", "soon", "[1]"])
-def test_a_machine_that_would_end_at_once_is_refused(pools: Path, text: str) -> None:
-    pools.write_text(f"rented: {{dead_man: {text}}}\n")
-    with pytest.raises(UsageError, match="dead_man"):
-        wiring.dead_man_s()
-
-
 def test_a_node_asks_patiently_for_its_roles_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers all ask at once, and one that gets none fails."""
     for name, value in wiring.store_env().items():
@@ -36,3 +35,43 @@ def test_a_node_asks_patiently_for_its_roles_keys(monkeypatch: pytest.MonkeyPatc
     boto = pytest.importorskip("botocore.session").Session()
     assert boto.get_config_variable("metadata_service_num_attempts") == 5
     assert boto.get_config_variable("metadata_service_timeout") == 5
+
+
+def gpus(pool: str, usd: str, kind: str, count: int) -> Offer:
+    quote = Quote(
+        usd_per_hour=Decimal(usd),
+        source="test",
+        observed_at=datetime(2026, 1, 1, tzinfo=UTC),
+        billing=UNROUNDED,
+    )
+    return Offer(
+        pool=pool,
+        region="r",
+        zone="ra",
+        machine_type=f"{count}x{kind}",
+        cpus=8.0,
+        memory_gb=32.0,
+        accelerators=Accelerators(kind=kind, count=count),
+        spot=True,
+        quote=quote,
+    )
+
+
+def test_nodes_of_a_run_have_as_many_gpus_as_its_best_offer_is_to_have() -> None:
+    """The first of `any_of` decided for all: four workers' GPUs were sought for eight."""
+    text = """
+name: toy
+num_nodes: 2
+resources: {any_of: [{accelerators: "A100:8"}, {accelerators: "A10G:4"}, {accelerators: "L4:4"}]}
+burst: {train: train.py:main, run_uri: "s3://bucket/runs"}
+"""
+    task = parse(text, source="/somewhere/task.yaml")
+    offers = [
+        gpus("aws", "20", "A100", 8),
+        gpus("aws", "4", "A10G", 4),
+        gpus("gcp", "5", "L4", 8),  # more than was asked for fits
+    ]
+    machine = wiring.machine(task, plan(task, offers))
+    assert [choice.place.machine_type for choice in machine.choices] == ["4xA10G", "8xL4"]
+    record = record_of(task, machine, name6="abcdef", now=datetime(2026, 1, 1, tzinfo=UTC))
+    assert (record.gpus_per_node, record.slots_per_node, record.workers_high) == (4, 4, 8)

@@ -19,11 +19,13 @@ from burst.cost.events import (
     Event,
     Finished,
     Launch,
+    LaunchRefused,
     Lead,
     NodeLost,
     NodeUp,
     NoticeGiven,
     Progressed,
+    Refused,
     Save,
     SaveAndStop,
     Saved,
@@ -217,6 +219,27 @@ def test_a_notice_saves_and_asks_for_another_node_at_once() -> None:
     state, actions = play(NodeLost(node_id="n002", why="gone", at_s=150), state=state)
     assert actions == (End(node_id="n002"),)
     assert [n.node_id for n in state.nodes] == ["n001", "n003", "n004"]
+
+
+def test_a_successor_that_is_refused_while_the_notice_lasts_is_asked_for_elsewhere_at_once() -> (
+    None
+):
+    zones = tuple(
+        replace(HERE, place=Place(pool="aws", zone=zone, machine_type="m", spot=True))
+        for zone in "abc"
+    )
+    limits = replace(LIMITS, choices=zones)
+    notice = NoticeGiven(node_id="n002", deadline_s=120, at_s=30)
+    state, actions = play(notice, limits=limits, state=training(limits))
+    assert actions[1] == Launch(node_id="n004", index=1, choice=zones[1])
+    full = Refused(place=zones[1].place, reason="capacity")
+    no = LaunchRefused(node_id="n004", refusals=(full,), at_s=35)
+    state, actions = play(no, limits=limits, state=state)
+    assert actions == (End(node_id="n004"), Launch(node_id="n005", index=1, choice=zones[2]))
+    gone = NodeLost(node_id="n002", why="taken", at_s=150)
+    state, actions = play(gone, limits=limits, state=state)
+    assert actions == (End(node_id="n002"),)
+    assert [node.node_id for node in state.nodes] == ["n001", "n003", "n005"]
 
 
 def test_a_node_that_was_announced_to_go_and_stays_is_given_back_once_replaced() -> None:

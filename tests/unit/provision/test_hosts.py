@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from burst.cost.placement import Place
-from burst.errors import SetupError, SpecError, TransientError
+from burst.errors import SetupError, TransientError
 from burst.provision.hosts import CLAIM, Host, Hosts, offers, read_hosts, release_command
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.ssh import Ssh
@@ -49,9 +48,9 @@ class World:
 
         monkeypatch.setattr(Ssh, "run", run)
 
-    def hosts(self, *addresses: str) -> Hosts:
+    def hosts(self, *addresses: str, nodes: Mapping[str, str] | None = None) -> Hosts:
         pools = {"ssh": {"lab": {"user": "me", "hosts": list(addresses)}}}
-        return Hosts(read_hosts(pools, "x"), self.folder)
+        return Hosts(read_hosts(pools, "x"), self.folder, nodes or {})
 
     def claim(self, address: str) -> str:
         claim = self.folder / address / f".burst/claim-{os.uname().nodename}"
@@ -123,6 +122,31 @@ def test_silence_is_no_loss_and_an_end_does_not_hang_on_it(world: World, place: 
     with pytest.raises(TransientError):
         hosts.states("burst-toy-", refresh=True)
     hosts.down(N2)
+
+
+def test_a_host_that_is_silent_when_a_controller_takes_over_keeps_its_node(
+    world: World, place: Place
+) -> None:
+    """The newcomer knows the node from the journal, and not which host has it."""
+    hosts = world.hosts("a", "b")
+    launch(hosts, N1, place)
+    launch(hosts, N2, place)
+    (silent,) = (address for address in "ab" if world.claim(address) == N1)
+    world.down = {silent}
+    nodes = {N1: "ssh/lab", N2: "ssh/lab", "burst-toy-abcdef-n009": "ssh/other"}
+    newcomer = world.hosts("a", "b", nodes=nodes)
+    assert newcomer.states("burst-toy-", refresh=True) == {N1: "up", N2: "up"}
+    newcomer.down(N1)  # its heartbeat is missing
+    assert newcomer.states("burst-toy-", refresh=True) == {N2: "up"}
+    assert world.hosts("a", "b").states("burst-toy-", refresh=True) == {N2: "up"}
+
+
+def test_a_silent_host_whose_node_is_known_hides_no_loss(world: World, place: Place) -> None:
+    hosts = world.hosts("a", "b", nodes={N1: "ssh/lab", N2: "ssh/lab"})
+    launch(hosts, N1, place)
+    (other,) = (address for address in "ab" if not world.claim(address))
+    world.down = {*"ab"} - {other}
+    assert hosts.states("burst-toy-", refresh=True) == {N1: "up"}
 
 
 def test_a_dead_runs_claim_is_taken_over_in_time(world: World, place: Place) -> None:
@@ -200,29 +224,6 @@ def test_hosts_are_written_as_for_skypilot() -> None:
     )  # fmt: skip
     assert two == replace(one, address="10.0.0.2", user="you", port=2222)
     assert read_hosts({}, "x") == ()
-
-
-def test_every_problem_of_the_file_is_told_at_once() -> None:
-    bad = {
-        "one": "10.0.0.1",
-        "two": {"hosts": []},
-        "three": {"hosts": ["-oProxyCommand=x", "a", "a"], "usd_per_hour": "-1", "hostz": "b"},
-        "four": {"hosts": [{"ip": "a", "port": "ssh"}, {"ip": "b", "user": "a b"}]},
-    }
-    with pytest.raises(SpecError) as raised:
-        read_hosts({"ssh": bad}, "x")
-    told = [problem.field for problem in raised.value.problems]
-    assert told == [
-        "ssh.one",
-        "ssh.two.hosts",
-        "ssh.three.hostz",
-        "ssh.three.usd_per_hour",
-        "ssh.three.hosts[0]",
-        "ssh.three.hosts[2]",
-        "ssh.four.hosts[0].port",
-        "ssh.four.hosts[1].user",
-    ]
-    assert all(re.search(r"needs|twice|known", p.message) for p in raised.value.problems)
 
 
 def test_two_that_take_over_one_dead_claim_do_not_both_have_it(tmp_path: Path) -> None:

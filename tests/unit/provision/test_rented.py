@@ -319,6 +319,20 @@ def test_a_machine_that_its_cloud_took_is_gone_though_skypilot_says_up(
     assert (view.since, view.until) == (BEGIN, BEGIN)
 
 
+def test_a_cloud_is_asked_of_a_machine_as_soon_as_it_is_made(
+    pool: RentedProvisioner, clusters: FakeClusters, wire: Wire
+) -> None:
+    """Alibaba Cloud forgets what ends before the next look: it had no times, and ran for ever."""
+    pool._newest("toy-abcdef", in_doubt=False)  # nothing is there; the next look is far off
+    pool.launch(REQUEST)
+    work = pool._nodes["n001"].work
+    assert work is not None
+    work.result(10)
+    clusters.since.clear()  # it has ended, and the cloud has forgotten it
+    (view,) = pool.observe("toy-abcdef")
+    assert view.since == BEGIN
+
+
 def test_machines_are_kept_with_each_look(
     pool: RentedProvisioner, clusters: FakeClusters, caplog: pytest.LogCaptureFixture
 ) -> None:

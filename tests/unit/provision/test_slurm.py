@@ -16,7 +16,7 @@ from burst.cost.placement import Place
 from burst.errors import SetupError, SpecError, TransientError
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.slurm import HOLD, Slurm, offers
-from burst.provision.slurm_site import Cluster, Shape, read_clusters, read_jobs, read_site
+from burst.provision.slurm_site import Cluster, Job, Shape, read_clusters, read_jobs, read_site
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Resources, Task
 
@@ -230,15 +230,29 @@ def test_shapes_are_read_as_they_are_written() -> None:
         Shape.parse("m6i.large")
 
 
-def test_what_is_wrong_in_pools_yaml_is_said_at_once(config: Path) -> None:
-    said = {"lab": {"usd_per_hour": "-1", "spot": "scav", "tiem": "4h", "wait": "x"}, "la": None}
+def test_a_cluster_that_ssh_does_not_know_is_told(config: Path) -> None:
     with pytest.raises(SpecError) as error:
-        read_clusters({"slurm": said}, config)
-    assert sorted(problem.field for problem in error.value.problems) == [
-        "slurm.la", "slurm.lab.spot", "slurm.lab.tiem", "slurm.lab.usd_per_hour", "slurm.lab.wait",
-    ]  # fmt: skip
+        read_clusters({"slurm": {"la": None}}, config)
+    assert [problem.field for problem in error.value.problems] == ["slurm.la"]
     assert read_clusters({}, config.parent / "none") == ()
     assert lab(config, usd_per_gpu_hour="1.5").usd_per_gpu_hour == Decimal("1.5")
+    assert lab(config, spot="scav").spot == ("scav",)
+
+
+def test_a_cluster_that_is_silent_as_a_controller_takes_over_keeps_its_nodes(
+    world: World, config: Path
+) -> None:
+    clusters = read_clusters({}, config)
+    pool = Slurm(clusters, config.parent, world, {N1: "slurm/lab"})
+    jobs = pool._jobs
+
+    def silent(cluster: Cluster) -> tuple[Job, ...]:
+        if cluster.name == "lab":
+            raise TransientError("lab cannot be reached by ssh")
+        return jobs(cluster)
+
+    pool._jobs = silent  # type: ignore[method-assign]
+    assert pool.states(N1, refresh=True) == {N1: "up"}
 
 
 # What is vacant -----------------------------------------------------------------------------------

@@ -16,10 +16,92 @@ def test_no_file_is_no_pools(tmp_path: Path) -> None:
 
 def test_values_are_text_as_typed(tmp_path: Path) -> None:
     path = tmp_path / "pools.yaml"
-    path.write_text("local: {usd_per_hour: 0.10, tags: [a, 010], note: }\n")
+    path.write_text("local: {usd_per_hour: 0.10}\nssh: {lab: {user: , hosts: [a, 010]}}\n")
     assert read_pools(path) == {
-        "local": {"usd_per_hour": "0.10", "tags": ["a", "010"], "note": None}
+        "local": {"usd_per_hour": "0.10"},
+        "ssh": {"lab": {"user": None, "hosts": ["a", "010"]}},
     }
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "pools.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError) as caught:
+        read_pools(path)
+    assert (caught.value.source, caught.value.exit_code) == (str(path), 2)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_every_problem_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+    text = """\
+loca: {usd_per_hour: 0.12}
+local: {usd_per_hour: 1e400, usd_per_hours: 1}
+shh: {}
+ssh:
+  one: 10.0.0.1
+  two: {hosts: []}
+  three: {hostz: b, usd_per_hour: -1, hosts: [-oProxyCommand=x, a, a, {port: 22}]}
+  four:
+    user: a b
+    port: 99999
+    hosts:
+    - {ip: a, port: ssh}
+    - {ip: b, user: "c@d"}
+    - {ip: [c]}
+  five: {user: me}
+rented: {dead_man: 29s}
+"""
+    whole = "needs dollars per hour as a plain number from 0 to 100000, as in 0.40"
+    word = "needs one word without quotes, spaces or @, and not with a - first"
+    address = "needs an address, as in 10.0.0.7 or {ip: 10.0.0.7, port: 2222}"
+    hosts = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, port: 2222}]`"
+    short = "machines would end under a controller that lives; write at least 30s"
+    mapping = "needs a mapping (`name: value` lines below it), not a single value"
+    assert problems(tmp_path, text) == [
+        "line 1: loca: is not known; did you mean local?",
+        "line 2: local.usd_per_hours: is not known; did you mean usd_per_hour?",
+        f"line 2: local.usd_per_hour: {whole} (written: 1e400)",
+        "line 3: shh: is not known; did you mean ssh?",
+        f"line 5: ssh.one: {mapping} (written: 10.0.0.1)",
+        f"line 6: ssh.two.hosts: {hosts}",
+        "line 7: ssh.three.hostz: is not known; did you mean hosts?",
+        f"line 7: ssh.three.usd_per_hour: {whole} (written: -1)",
+        f"line 7: ssh.three.hosts[0]: {word} (written: -oProxyCommand=x)",
+        "line 7: ssh.three.hosts[2]: is there twice; name each host once (written: a)",
+        f"line 7: ssh.three.hosts[3]: {address}",
+        f"line 9: ssh.four.user: {word} (written: a b)",
+        "line 10: ssh.four.port: needs a port from 1 to 65535 (written: 99999)",
+        "line 12: ssh.four.hosts[0].port: needs a port from 1 to 65535 (written: ssh)",
+        f'line 13: ssh.four.hosts[1].user: {word} (written: "c@d")',
+        f"line 14: ssh.four.hosts[2]: {address}",
+        f"line 15: ssh.five.hosts: {hosts}",
+        f"line 16: rented.dead_man: {short} (written: 29s)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{regions: cn-beijing}", "regions: needs a list, as in `regions: [ap-southeast-1]`"),
+        ("{regions: [[a]]}", "regions[0]: needs a single value, not a list"),
+        ("{region: cn-beijing}", "region: is not known; did you mean regions?"),
+        ("{cny: 0.14}", "cny: needs a mapping"),
+        ("{cny: {usd: 0.14}}", "cny.on: is missing, as in `cny: {usd: 0.14, on: 2026-12-01}`"),
+        ("{cny: {usd: much, on: 2026-12-01}}", "cny.usd: needs US dollars as a plain number"),
+        ("{cny: {usd: 0.14, on: today}}", "cny.on: needs a day, as in 2026-12-01 (written: today)"),
+    ],
+)
+def test_what_is_not_understood_of_alibaba_cloud_is_told(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    (told,) = problems(tmp_path, f"alibaba: {text}\n")
+    assert told.startswith(f"line 1: alibaba.{problem}")
+
+
+@pytest.mark.parametrize("text", ["0", "29s", "-5m", "soon", "[1]"])
+def test_a_machine_that_would_end_at_once_is_refused(tmp_path: Path, text: str) -> None:
+    (told,) = problems(tmp_path, f"rented: {{dead_man: {text}}}\n")
+    assert told.startswith("line 1: rented.dead_man: ")
 
 
 @pytest.mark.parametrize(
@@ -36,3 +118,12 @@ def test_a_file_that_is_no_pools_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="1 problem"):
         read_pools(tmp_path)
+
+
+def test_what_is_wrong_with_slurm_is_told_with_the_rest(tmp_path: Path) -> None:
+    text = "slurm: {lab: {usd_per_hour: -1, spot: {a: 1}, tiem: 4h, wait: x, qos: a b}, two: 3}\n"
+    told = problems(tmp_path, text)
+    fields = ("usd_per_hour", "spot", "tiem", "wait", "qos")
+    assert all(any(f"slurm.lab.{field}" in one for one in told) for field in fields), told
+    assert len(told) == 6
+    assert any("did you mean time?" in one for one in told)
