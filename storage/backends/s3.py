@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from burst.errors import ConflictError, StorageError, TransientError
+from burst.errors import StorageError, TransientError
 from burst.storage.backends.s3_client import Connection, S3Client
 from burst.storage.backends.s3_errors import (
     EXPIRED,
@@ -69,12 +69,9 @@ class S3Store:
         return below
 
     def get(self, key: str) -> bytes:
-        return self.get_versioned(key)[0]
-
-    def get_versioned(self, key: str) -> tuple[bytes, str]:
         place = self._place(key)
 
-        def read(client: S3Client) -> tuple[bytes, str]:
+        def read(client: S3Client) -> bytes:
             answer = client.get_object(**place)
             data = b"".join(_pieces(answer))
             # Without a length it was sent in chunks, where a cut looks like the end.
@@ -82,7 +79,7 @@ class S3Store:
             if known["ETag"] != answer["ETag"]:
                 raise TransientError(f"{self._where(key)} was changed while it was read")
             _check_length(self._where(key), len(data), known["ContentLength"])
-            return data, str(answer["ETag"])
+            return data
 
         return self._call(self._where(key), read)
 
@@ -138,14 +135,8 @@ class S3Store:
             limit_bytes=self._settings.max_object_bytes,
         ).run(source, size_bytes)
 
-    def create(self, key: str, data: bytes) -> str:
-        return self._put(key, data, IfNoneMatch="*")
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        try:
-            return self._put(key, data, IfMatch=version)
-        except FileNotFoundError as error:
-            raise ConflictError(f"{self._where(key)} is gone") from error
+    def create(self, key: str, data: bytes) -> None:
+        self._put(key, data, IfNoneMatch="*")
 
     def delete(self, keys: Iterable[str]) -> None:
         wanted = [self._place(key)["Key"] for key in keys]
@@ -160,10 +151,9 @@ class S3Store:
             raise ValueError(f"{self.uri} is a whole bucket: others' uploads are in it too")
         return sweep_uploads(self._call, self._bucket, self._prefix + "/", older_than_s)
 
-    def _put(self, key: str, data: bytes, **condition: str) -> str:
+    def _put(self, key: str, data: bytes, **condition: str) -> None:
         arguments = {**self._place(key), **self._encryption(), **condition, "Body": data}
-        answer = self._call(self._where(key), lambda client: client.put_object(**arguments))
-        return str(answer["ETag"])
+        self._call(self._where(key), lambda client: client.put_object(**arguments))
 
     def _list(self, start: str, after: Mapping[str, str]) -> Mapping[str, Any]:
         page: Mapping[str, Any] = self._call(
