@@ -1,4 +1,4 @@
-"""A store behind any other URL that fsspec knows: gs, az, oss, sftp, memory and so on."""
+"""A store behind any other URL that fsspec knows: gs, az, sftp, memory and so on."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from burst.errors import ConflictError
 from burst.storage.backends.fsspec_store import FsspecStore
 from burst.storage.backends.local import LocalStore
 from burst.storage.memory import MemoryStore
+from burst.storage.open import open_store
 from burst.storage.port import ObjectStore
 from burst.storage.settings import StoreSettings
 
@@ -25,17 +26,23 @@ def open_s3(request: pytest.FixtureRequest) -> ObjectStore:
     return S3Store(request.getfixturevalue("new_bucket")(), "root", settings)
 
 
+def open_oss(request: pytest.FixtureRequest) -> ObjectStore:
+    request.getfixturevalue("oss_front")
+    return open_store(f"oss://{request.getfixturevalue('new_oss_bucket')()}/root")
+
+
 OPENERS: dict[str, Callable[[pytest.FixtureRequest], ObjectStore]] = {
     "memory": lambda _: MemoryStore(),
     "local": lambda request: LocalStore(request.getfixturevalue("tmp_path") / "root"),
     "fsspec": lambda request: FsspecStore(f"memory://{request.getfixturevalue('tmp_path')}/root"),
     "s3": open_s3,
+    "oss": open_oss,
 }
 
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=[pytest.mark.integration] if name == "s3" else [])
+        pytest.param(name, marks=[pytest.mark.integration] if name in {"s3", "oss"} else [])
         for name in OPENERS
     ]
 )

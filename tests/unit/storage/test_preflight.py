@@ -41,4 +41,4 @@ def test_store_that_ignores_conditions_is_found_out() -> None:
 
     with pytest.raises(StorageError, match="second conditional write") as caught:
         check_store(Careless())
-    assert "ignores If-None-Match" in (caught.value.hint or "")
+    assert "ignores the condition of a write" in (caught.value.hint or "")
