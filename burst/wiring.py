@@ -131,7 +131,7 @@ def machines(run: Run, kind: str) -> RentedProvisioner:
         home=home(),
         wanted=run.record.wish,
         lease_ttl_s=dead_man_s(),
-        env=store_env(),
+        env=store_env(run.store.uri),
         end_command=end_command,
     )
     cloud = cloud_of(run) if kind == "cloud" else None
@@ -222,17 +222,14 @@ def dead_man_s() -> float:
     return found
 
 
-def store_env() -> Mapping[str, str]:
-    """Return what this process was told about its object store and nodes must be told too.
+def store_env(uri: str) -> Mapping[str, str]:
+    """Return what this process was told about the store of a run and nodes must be told too.
 
     Keys are not among it: nodes have them from their own role.
     """
-    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in names or name.startswith("BURST_S3_")
-    }
+    from burst.storage.open import shared_env
+
+    return shared_env(uri, os.environ)
 
 
 def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:
