@@ -34,6 +34,14 @@ class FakeClock:
             self.during()
 
 
+class Killed(BaseException):
+    """A process that dies; nothing catches it."""
+
+
+def die() -> None:
+    raise Killed
+
+
 def take(
     store: LeaseStore, owner: Owner, clock: FakeClock | None = None, wait_s: float = 0.0
 ) -> Lease:
@@ -168,7 +176,7 @@ def test_answer_lost_while_taking_it(taken_before: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fail", "lost"])
-@pytest.mark.parametrize("verb", ["put", "get", "keys"])
+@pytest.mark.parametrize("verb", ["put", "get"])
 def test_store_that_fails_says_so_and_the_lease_can_be_renewed_later(
     kind: Literal["fail", "lost"], verb: Verb
 ) -> None:
@@ -195,6 +203,75 @@ def test_owner_that_came_back_while_it_was_taken_over_is_waited_for() -> None:
     with pytest.raises(OwnedError, match="bob"):
         ann.renew()
     bob.renew()
+
+
+def test_taker_that_slept_during_its_look_does_not_take_it_for_silence() -> None:
+    """What it saw is as old as its sleep was long: the owner renewed all the time."""
+
+    class Sleepy(MemoryStore):
+        looks = 0
+
+        def get(self, key: str) -> bytes:
+            data = super().get(key)
+            self.looks += key == LEASE
+            if key == LEASE and self.looks == 2:
+                clock.time += 2 * TTL_S
+                ann.renew()
+            return data
+
+    store, clock = Sleepy(), FakeClock()
+    ann = take(store, ANN)
+    store.looks = 0
+    with pytest.raises(OwnedError, match="ann"):
+        take(store, BOB, clock, wait_s=TTL_S)
+    ann.renew()
+
+
+def test_proofs_whose_check_failed_are_seen_to_differ() -> None:
+    """Else the next proof would look like them, and its owner would not be waited for."""
+    store = MemoryStore()
+    ann = take(store, ANN)
+    seen = set()
+    ann._store = FaultyStore(store, [Fault(kind="fail", verbs=("get",), times=3)])
+    for _ in range(3):
+        with pytest.raises(TransientError):
+            ann.renew()
+        seen.add(store.get(LEASE))
+    ann.renew()
+    assert len({*seen, store.get(LEASE)}) == 4
+
+
+def test_whoever_follows_a_taker_that_died_waiting_waits_in_its_place() -> None:
+    """The owner before may have come back, and not yet know that its claim is no longer the newest.
+
+    A taker that is known to be dead is no reason to act at once, however short its own time to live
+    was to be.
+    """
+    store = MemoryStore()
+    ann = take(store, ANN)
+    waking = Fault(kind="call", verbs=("create",), action=ann.renew)
+    dying = Fault(kind="call", verbs=("put",), action=die)
+    with pytest.raises(Killed):
+        Lease.acquire(
+            FaultyStore(store, [waking, dying]), BOB, ttl_s=1, clock=FakeClock(), wait_s=60
+        )
+    clock = FakeClock()
+    carl = Owner(host="b", pid=33, started_at="3000")
+    lease = Lease.acquire(
+        store, carl, ttl_s=TTL_S, clock=clock, alive=lambda owner: False if owner == BOB else None
+    )
+    assert lease.token == 3
+    assert clock.time - 5000 >= TTL_S
+
+
+def test_taker_that_waits_keeps_the_nodes_alive_and_others_away() -> None:
+    store = MemoryStore()
+    ann = take(store, ANN)
+    waking = Fault(kind="call", verbs=("create",), action=ann.renew)
+    versions: list[str] = []
+    clock = FakeClock(during=lambda: versions.append(store.stat(LEASE).version))
+    take(FaultyStore(store, [waking]), BOB, clock, wait_s=60)
+    assert len(set(versions[-int(TTL_S) :])) == int(TTL_S)  # another every second
 
 
 def test_taker_that_slept_between_its_look_and_its_claim_gets_nothing() -> None:
