@@ -43,9 +43,6 @@ WATCH_S = 20.0  # longer than a controller lets its lease stand
 DEAD_MAN_S = 600.0
 RETURN_AFTER_S = 120.0
 DRIVER = ("-m", "burst.training.ray_train")
-# boto3 asks a node's metadata service for its role's keys once, for a second; on a node whose
-# workers start all at once that fails: https://docs.aws.amazon.com/boto3 "Configuration".
-PATIENCE = {"AWS_METADATA_SERVICE_TIMEOUT": "5", "AWS_METADATA_SERVICE_NUM_ATTEMPTS": "5"}
 
 
 def clock() -> Clock:
@@ -143,7 +140,7 @@ def machines(
         home=home(),
         wanted=run.record.wish,
         lease_ttl_s=dead_man_s(),
-        env=store_env(),
+        env=store_env(run.store.uri),
         end_command=end_command,
         held=kind == "slurm",
     )
@@ -270,14 +267,14 @@ def dead_man_s() -> float:
     return DEAD_MAN_S if text is None else duration_s(text, default="s")
 
 
-def store_env() -> Mapping[str, str]:
-    """Return what this process was told about its object store and nodes must be told too.
+def store_env(uri: str) -> Mapping[str, str]:
+    """Return what this process was told about the store of a run and nodes must be told too.
 
     Keys are not among it: nodes have them from their own role.
     """
-    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
-    told = {n: v for n, v in os.environ.items() if n in names or n.startswith("BURST_S3_")}
-    return {**PATIENCE, **told}
+    from burst.storage.open import shared_env
+
+    return shared_env(uri, os.environ)
 
 
 def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:

@@ -11,10 +11,10 @@ from typing import BinaryIO, Literal, TypeVar
 from burst.errors import StorageError, TransientError
 from burst.storage.port import ObjectStore, Stat
 
-Verb = Literal["get", "stat", "keys", "put", "delete", "create", "replace"]
+Verb = Literal["get", "stat", "keys", "put", "delete", "create"]
 _T = TypeVar("_T")
 
-WRITES: tuple[Verb, ...] = ("put", "create", "replace")
+WRITES: tuple[Verb, ...] = ("put", "create")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Fault:
 class FaultyStore:
     """See burst.storage.port.ObjectStore; counts the calls that match each fault of the plan.
 
-    `upload` counts as put, `download` and `get_versioned` as get. Stores made by `at` share it.
+    `upload` counts as put, `download` as get. Stores made by `at` share it.
     """
 
     def __init__(self, inner: ObjectStore, plan: Iterable[Fault]) -> None:
@@ -63,12 +63,6 @@ class FaultyStore:
         data, truncated = self._plan.around("get", key, lambda: self._inner.get(key))
         return data[: len(data) // 2] if truncated else data
 
-    def get_versioned(self, key: str) -> tuple[bytes, str]:
-        (data, version), truncated = self._plan.around(
-            "get", key, lambda: self._inner.get_versioned(key)
-        )
-        return (data[: len(data) // 2] if truncated else data), version
-
     def download(self, key: str, target: BinaryIO) -> int:
         return target.write(self.get(key))
 
@@ -88,11 +82,8 @@ class FaultyStore:
         for key in keys:
             self._plan.around("delete", key, partial(self._inner.delete, [key]))
 
-    def create(self, key: str, data: bytes) -> str:
-        return self._plan.around("create", key, lambda: self._inner.create(key, data))[0]
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        return self._plan.around("replace", key, lambda: self._inner.replace(key, data, version))[0]
+    def create(self, key: str, data: bytes) -> None:
+        self._plan.around("create", key, lambda: self._inner.create(key, data))
 
     def sweep_unfinished(self, older_than_s: float) -> int:
         return self._inner.sweep_unfinished(older_than_s)

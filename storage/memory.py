@@ -21,11 +21,10 @@ class _Shelf:
     writes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def write(self, path: str, data: bytes) -> str:
+    def write(self, path: str, data: bytes) -> None:
         """Store under the lock, which the caller holds."""
         self.writes += 1
         self.objects[path] = (bytes(data), self.writes)
-        return str(self.writes)
 
 
 class MemoryStore:
@@ -49,21 +48,14 @@ class MemoryStore:
         return below
 
     def get(self, key: str) -> bytes:
-        return self.get_versioned(key)[0]
-
-    def get_versioned(self, key: str) -> tuple[bytes, str]:
-        with self._shelf.lock:
-            found = self._shelf.objects.get(self._path(key))
-        if found is None:
-            raise FileNotFoundError(f"{self.uri}/{key}")
-        return found[0], str(found[1])
+        return self._find(key)[0]
 
     def download(self, key: str, target: BinaryIO) -> int:
         return target.write(self.get(key))
 
     def stat(self, key: str) -> Stat:
-        data, version = self.get_versioned(key)
-        return Stat(key=key, size_bytes=len(data), version=version)
+        data, version = self._find(key)
+        return Stat(key=key, size_bytes=len(data), version=str(version))
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         root = self._prefix + "/" if self._prefix else ""
@@ -84,23 +76,22 @@ class MemoryStore:
             for key in keys:
                 self._shelf.objects.pop(self._path(key), None)
 
-    def create(self, key: str, data: bytes) -> str:
+    def create(self, key: str, data: bytes) -> None:
         with self._shelf.lock:
             path = self._path(key)
             if path in self._shelf.objects:
                 raise ConflictError(f"{self.uri}/{key} exists already")
-            return self._shelf.write(path, data)
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        with self._shelf.lock:
-            path = self._path(key)
-            found = self._shelf.objects.get(path)
-            if found is None or str(found[1]) != version:
-                raise ConflictError(f"{self.uri}/{key} was changed by another writer")
-            return self._shelf.write(path, data)
+            self._shelf.write(path, data)
 
     def sweep_unfinished(self, older_than_s: float) -> int:  # noqa: ARG002  nothing is ever unfinished
         return 0
+
+    def _find(self, key: str) -> tuple[bytes, int]:
+        with self._shelf.lock:
+            found = self._shelf.objects.get(self._path(key))
+        if found is None:
+            raise FileNotFoundError(f"{self.uri}/{key}")
+        return found
 
     def _path(self, key: str) -> str:
         return join(self._prefix, check_key(key))

@@ -78,25 +78,19 @@ class Writable(Protocol):
 
 
 class Conditional(Protocol):
-    """Writes that lose to another writer instead of overwriting it."""
+    """The one write that loses to another writer instead of overwriting it.
 
-    def create(self, key: str, data: bytes) -> str:
-        """Like put, and return the version; ConflictError if the key exists, even by a race.
+    All that burst decides by a race (who controls a run, which entry is the journal's next, which
+    checkpoint counts) is decided by it. Writes that compare versions are not asked for: not every
+    store has them.
+    """
+
+    def create(self, key: str, data: bytes) -> None:
+        """Like put; ConflictError if the key exists, even by a race.
 
         After a try whose answer was lost, the one found there may be our own: a caller that must
         know puts a nonce into `data` and looks.
         """
-        ...
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        """Overwrite only if the object still has `version`; return the new one.
-
-        ConflictError if it has another or is gone.
-        """
-        ...
-
-    def get_versioned(self, key: str) -> tuple[bytes, str]:
-        """Return the object and its version, read together; FileNotFoundError if there is none."""
         ...
 
 
@@ -110,7 +104,7 @@ class ObjectStore(Readable, Writable, Conditional, Protocol):
 
     @property
     def conditional(self) -> bool:
-        """Whether create and replace are atomic here. False: best effort, and `doctor` says so."""
+        """Whether create is atomic here. False: best effort, and `doctor` says so."""
         ...
 
     def at(self, prefix: str) -> ObjectStore:

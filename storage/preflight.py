@@ -52,7 +52,8 @@ def _claim(store: ObjectStore, key: str) -> None:
         return
     raise StorageError(
         "a second conditional write went through",
-        hint="this store ignores If-None-Match: two controllers could own one run; use another",
+        hint="this store ignores the condition of a write (OSS does in a bucket that has, or had, "
+        "versions): two controllers could own one run; use another bucket",
     )
 
 

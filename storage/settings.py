@@ -8,7 +8,13 @@ from typing import Literal, cast, get_args
 
 from burst.errors import SetupError
 
+THREADS = "BURST_S3_THREADS"
+Scheme = Literal["s3", "oss"]
 Addressing = Literal["auto", "path", "virtual"]
+
+# boto3 asks a node's metadata service for its role's keys once, for a second; on a node whose
+# workers all start at once that fails: https://docs.aws.amazon.com/boto3 "Configuration".
+PATIENCE = {"AWS_METADATA_SERVICE_TIMEOUT": "5", "AWS_METADATA_SERVICE_NUM_ATTEMPTS": "5"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +25,8 @@ class StoreSettings:
     they refresh themselves and never reach a file of ours.
     """
 
-    endpoint: str | None = None  # None: AWS itself
+    scheme: Scheme = "s3"  # of the URI: whose S3 it is, for each has its own ways
+    endpoint: str | None = None  # None: AWS itself, or OSS in `region`
     region: str | None = None
     addressing: Addressing = "auto"
     ca_bundle: str | None = None  # path to a PEM file
@@ -41,9 +48,9 @@ def settings_from(environ: Mapping[str, str]) -> StoreSettings:
         raise SetupError(
             f"BURST_S3_ADDRESSING is {addressing!r}", hint="set it to auto, path or virtual"
         )
-    threads = environ.get("BURST_S3_THREADS", "8")
+    threads = environ.get(THREADS, "8")
     if not threads.isdecimal() or int(threads) < 1:
-        raise SetupError(f"BURST_S3_THREADS is {threads!r}", hint="set it to 1 or more")
+        raise SetupError(f"{THREADS} is {threads!r}", hint="set it to 1 or more")
     return StoreSettings(
         endpoint=environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or None,
         region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or None,
@@ -52,3 +59,10 @@ def settings_from(environ: Mapping[str, str]) -> StoreSettings:
         kms_key=environ.get("BURST_S3_KMS_KEY") or None,
         max_threads=int(threads),
     )
+
+
+def s3_env(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what a run's nodes must be told of S3, keys excepted."""
+    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
+    told = {n: v for n, v in environ.items() if n in names or n.startswith("BURST_S3_")}
+    return {**PATIENCE, **told}

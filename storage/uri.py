@@ -8,7 +8,7 @@ from pathlib import Path
 
 from burst.errors import StorageError
 
-_HINT = "write s3://bucket/folder, file:///absolute/folder or /absolute/folder"
+_HINT = "write s3://bucket/folder, oss://bucket/folder, file:///absolute/folder or /absolute/folder"
 _BUCKET_MIN, _BUCKET_MAX = 3, 63
 
 
@@ -43,28 +43,30 @@ def parse_uri(text: str) -> StoreUri:
     bucket, _, path = rest.partition("/")
     if not bucket:
         raise StorageError(f"{text!r} names no bucket", hint=_HINT)
-    if scheme == "s3":
-        check_bucket(bucket)
+    if scheme in {"s3", "oss"}:
+        check_bucket(bucket, dots=scheme == "s3")
     return StoreUri(scheme=scheme, bucket=bucket, path=_prefix(text, path))
 
 
-def check_bucket(name: str) -> None:
+def check_bucket(name: str, *, dots: bool = True) -> None:
     """Apply the naming rules of S3 buckets; StorageError says which one is broken.
 
-    Source: Amazon S3 user guide, "General purpose bucket naming rules".
+    Sources: Amazon S3 user guide, "General purpose bucket naming rules"; OSS's "Bucket naming
+    conventions", which has no dots.
     """
-    if broken := _broken_bucket_rule(name):
+    if broken := _broken_bucket_rule(name, dots=dots):
         raise StorageError(
             f"{name!r} cannot be a bucket: {broken}", hint="check the bucket's name in the run URI"
         )
 
 
-def _broken_bucket_rule(name: str) -> str | None:
+def _broken_bucket_rule(name: str, *, dots: bool) -> str | None:
     rules = (
         (_BUCKET_MIN <= len(name) <= _BUCKET_MAX, f"has 3 to 63 characters, this has {len(name)}"),
         (name == name.lower(), "has no capital letters"),
         (re.fullmatch(r"[a-z0-9.-]*", name), "holds only letters, digits, dots and hyphens"),
         (name[:1].isalnum() and name[-1:].isalnum(), "starts and ends with a letter or a digit"),
+        (dots or "." not in name, "has no dots in OSS"),
         (".." not in name, "has no two dots in a row"),
         (not re.fullmatch(r"\d+\.\d+\.\d+\.\d+", name), "does not look like an IP address"),
     )

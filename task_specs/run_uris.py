@@ -9,7 +9,10 @@ from pathlib import PurePosixPath
 from burst.task_specs.problems import nearest
 
 SCHEMES = ("file", "s3", "gs", "az", "oss")
-_BUCKETS = {"s3": re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")}  # Amazon's rule for names
+_BUCKETS = {
+    "s3": re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"),  # Amazon's rule for names
+    "oss": re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),  # Alibaba's
+}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(/?)(.*)", re.DOTALL)
 
@@ -23,7 +26,9 @@ def run_uri(text: str, *, num_nodes: int, absolute: Callable[[str], str]) -> str
     """
     typed = text.strip()
     if not typed:
-        raise ValueError("empty; write s3://bucket/prefix, file:///folder or a path")
+        raise ValueError(
+            "empty; write s3://bucket/prefix, oss://bucket/prefix, file:///folder or a path"
+        )
     match = _URI.fullmatch(typed)
     if match is None:
         if not typed.startswith(("/", "~")) and num_nodes > 1:

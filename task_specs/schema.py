@@ -81,7 +81,10 @@ _FIELDS: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
         "seed": (_NATURAL, "of order and randomness"),
         "clip_norm": (_NUMBER, "largest norm of the gradients"),
         "reduction": (_one_of(REDUCTIONS), "how gradients are summed"),
-        "run_uri": (_TEXT, "folder in object storage: s3://bucket/prefix, file:///folder"),
+        "run_uri": (
+            _TEXT,
+            "folder in object storage: s3://bucket/prefix, oss://bucket/prefix, file:///folder",
+        ),
         "spot": (_one_of(SPOTS), "which machines to rent"),
         "spot_policy": (_one_of(SPOTS), "another name for spot"),
         "max_price": (_NUMBER, "another name for resources.max_hourly_cost"),

@@ -1,13 +1,19 @@
-"""A stand-in for S3 on this machine, and a proxy before it that fails on purpose."""
+"""Stand-ins for S3 and OSS on this machine, which fail on purpose."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import socket
+import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fault_proxy import FaultProxy
+from oss_front import OssFront
 
 _NUMBERS = itertools.count(1)
 
@@ -56,6 +62,58 @@ def new_bucket(moto_url: str, aws_env: pytest.MonkeyPatch) -> Callable[[], str]:
     def make() -> str:
         name = f"bucket-{next(_NUMBERS)}"
         boto3.session.Session().client("s3", endpoint_url=moto_url).create_bucket(Bucket=name)
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def oss_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the path of a certificate for the hosts of OssFront, with its key."""
+    from certificate import make_certificate
+    from oss_front import NAMES
+
+    return make_certificate(tmp_path_factory.mktemp("oss") / "ca.pem", *NAMES)
+
+
+@pytest.fixture
+def oss_front(
+    moto_url: str, oss_certificate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[OssFront]:
+    """Return a strict OSS, and an environment that says of it what a person would say."""
+    from oss_front import Key
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(oss_certificate)
+    front = OssFront(moto_url, tls)
+    front.keys["LTAItest"] = Key("secret-of-test")
+    for name in [name for name in os.environ if name.startswith(("AWS_", "OSS_", "ALIBABA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no profile of the aliyun command line
+    monkeypatch.setenv("OSS_ENDPOINT", front.endpoint)
+    monkeypatch.setenv("OSS_REGION", "ap-southeast-1")
+    monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", "LTAItest")
+    monkeypatch.setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", "secret-of-test")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(oss_certificate))
+    resolve = socket.getaddrinfo
+
+    def resolve_here(host: str, *rest: Any, **named: Any) -> Any:
+        return resolve("127.0.0.1" if str(host).endswith(".localhost") else host, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_here)
+    yield front
+    front.close()
+
+
+@pytest.fixture
+def new_oss_bucket(moto_url: str) -> Callable[[], str]:
+    """Return what makes an empty bucket behind `oss_front` and returns its name."""
+    import boto3
+
+    def make() -> str:
+        name = f"bucket-{next(_NUMBERS)}"
+        behind = boto3.session.Session("any", "any", region_name="us-east-1")
+        behind.client("s3", endpoint_url=moto_url).create_bucket(Bucket=name)
         return name
 
     return make

@@ -75,7 +75,7 @@ def _python() -> Iterator[Finding]:
 def _packages() -> Iterator[Finding]:
     missing = wiring.missing_packages()
     for name in ("ray", "torch", "boto3", "s3fs"):
-        needed = "training" if name in {"ray", "torch"} else "s3:// run URIs"
+        needed = "training" if name in {"ray", "torch"} else "s3:// and oss:// run URIs"
         fix = missing.get(name, "")
         detail = f"missing; {needed} need it" if fix else "installed"
         yield Finding(what=name, works=not fix, detail=detail, fix=fix)

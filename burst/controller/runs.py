@@ -20,6 +20,7 @@ from burst.cost.placement import Choice
 from burst.errors import ConflictError, SetupError, StorageError, UsageError
 from burst.records import RAY_TOKEN, RUN, TASK, RunRecord, read_run, stamp
 from burst.storage.port import ObjectStore
+from burst.storage.preflight import check_store
 from burst.task_specs.model import Accelerators, Mount, Range, Task
 from burst.task_specs.names import run_id
 
@@ -75,7 +76,6 @@ def record_of(
     mounts: Mapping[str, str] = MappingProxyType({}),
 ) -> RunRecord:
     """Fix everything about a run that may never change while it lives."""
-    _check_fits(task, machine)
     burst, workers = task.burst, workers_of(task, machine)
     slots = -(-workers.high // task.num_nodes)
     accelerators = machine.wanted
@@ -185,15 +185,16 @@ class Runs:
     ) -> Run:
         """Claim a run id and write down the task and the run's static facts.
 
-        Nodes that do not see the workdir where it lies get it packed, through the store. The id's
-        last part is random, and the claim is a conditional create, so two runs started
-        at the same moment never share a folder.
+        A bucket is tried out first. Nodes that do not see the workdir where it lies get it packed,
+        through the store. The id's last part is random, and the claim is a conditional create, so
+        two runs started at the same moment never share a folder.
         """
         base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
         if not (machine.shared or machine.same_files) and base.startswith(("file:", "/")):
             raise SetupError(
                 f"other machines than this one cannot reach {base}",
-                hint="give a bucket: burst.run_uri: s3://BUCKET/runs, or --run-uri",
+                hint="give a bucket: burst.run_uri: s3://BUCKET/runs or oss://BUCKET/runs, "
+                "or --run-uri",
             )
         packed = None if machine.shared else pack(_workdir(task))
         mounts = {
@@ -201,10 +202,14 @@ class Runs:
             for number, mount in enumerate(packed_mounts(task))
         }
         folders = {key: folder for key, (folder, _) in mounts.items()}
+        _check_fits(task, machine)
+        place = self._open(base)
+        if not place.uri.startswith("file:"):
+            check_store(place)  # before anything is rented that needs it
         while True:
             name6 = "".join(secrets.choice(LETTERS) for _ in range(6))
             record = record_of(task, machine, name6=name6, now=now, mounts=folders)
-            store = self._open(base).at(record.run_id)
+            store = place.at(record.run_id)
             try:
                 store.create(RUN, record.encode())
             except ConflictError:

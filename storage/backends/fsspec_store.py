@@ -1,4 +1,4 @@
-"""A store behind any other URL that fsspec knows: gs, az, oss, sftp, memory and so on."""
+"""A store behind any other URL that fsspec knows: gs, az, sftp, memory and so on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ FileSystem: TypeAlias = Any  # fsspec has no types
 class FsspecStore:
     """See burst.storage.port.ObjectStore.
 
-    fsspec promises neither conditional writes nor that an object appears whole: `create` and
-    `replace` look and then write, which `conditional` says, and an upload that fails is removed
-    after the fact.
+    fsspec promises neither conditional writes nor that an object appears whole: `create` looks and
+    then writes, which `conditional` says, and an upload that fails is removed after the fact.
     """
 
     conditional = False
@@ -39,14 +38,6 @@ class FsspecStore:
     def get(self, key: str) -> bytes:
         with self._using(key) as (files, path):
             return self._read(files, path)
-
-    def get_versioned(self, key: str) -> tuple[bytes, str]:
-        with self._using(key) as (files, path):
-            while True:
-                before = _stat(files, path, key).version
-                data = self._read(files, path)
-                if _stat(files, path, key).version == before:
-                    return data, before
 
     def download(self, key: str, target: BinaryIO) -> int:
         with self._using(key) as (files, path):
@@ -92,22 +83,11 @@ class FsspecStore:
                     files.rm_file(path)
                 raise
 
-    def create(self, key: str, data: bytes) -> str:
+    def create(self, key: str, data: bytes) -> None:
         with self._using(key) as (files, path):
             if files.exists(path):
                 raise ConflictError(f"{self._uri}/{key} exists already")
         self.put(key, data)
-        return self.stat(key).version
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        try:
-            found = self.stat(key).version
-        except FileNotFoundError:
-            found = None
-        if found != version:
-            raise ConflictError(f"{self._uri}/{key} was changed by another writer")
-        self.put(key, data)
-        return self.stat(key).version
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:

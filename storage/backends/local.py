@@ -1,4 +1,4 @@
-"""A store in a folder of this machine, or of a file server that has hard links and flock."""
+"""A store in a folder of this machine, or of a file server that has hard links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import BinaryIO
 from burst.errors import ConflictError
 from burst.storage.backends.local_files import (
     ABSENT,
-    locked,
     new_part,
     refuse,
     remove_if_older,
@@ -31,8 +30,8 @@ class LocalStore:
     """See burst.storage.port.ObjectStore.
 
     A file is written beside its place under a name no key may have, made durable, then moved in:
-    a kill at any moment leaves the old object or the new one. Writers of one key exclude each
-    other by a lock on the file that is there, never on a file of its own, so nothing is left.
+    a kill at any moment leaves the old object or the new one. A create moves it in by a link, which
+    of two writers only one can make.
     """
 
     conditional = True
@@ -48,11 +47,8 @@ class LocalStore:
         return LocalStore(self._path(prefix))
 
     def get(self, key: str) -> bytes:
-        return self.get_versioned(key)[0]
-
-    def get_versioned(self, key: str) -> tuple[bytes, str]:
         with self._reading(key) as file, translated(self._path(key)):
-            return file.read(), version_of(os.fstat(file.fileno()))
+            return file.read()
 
     def download(self, key: str, target: BinaryIO) -> int:
         size = 0
@@ -73,30 +69,21 @@ class LocalStore:
             yield join(folder, name)
 
     def put(self, key: str, data: bytes) -> None:
-        self._write(key, len(data), lambda file: _write_all(file, data), _put_in_place)
+        self._write(key, len(data), lambda file: _write_all(file, data), Path.replace)
 
     def upload(self, key: str, source: BinaryIO, size_bytes: int) -> None:
         self._write(
-            key, size_bytes, lambda file: copy_exactly(source, file, size_bytes), _put_in_place
+            key, size_bytes, lambda file: copy_exactly(source, file, size_bytes), Path.replace
         )
 
-    def create(self, key: str, data: bytes) -> str:
-        return self._write(key, len(data), lambda file: _write_all(file, data), _create_in_place)
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        def swap(part: Path, place: Path) -> None:
-            with locked(place) as found:
-                if found is None or version_of(found) != version:
-                    raise ConflictError(f"{place} was changed by another writer")
-                part.replace(place)
-
-        return self._write(key, len(data), lambda file: _write_all(file, data), swap)
+    def create(self, key: str, data: bytes) -> None:
+        self._write(key, len(data), lambda file: _write_all(file, data), _link)
 
     def delete(self, keys: Iterable[str]) -> None:
         paths = [self._path(key) for key in keys]
         for path in paths:
-            with translated(path), contextlib.suppress(*ABSENT), locked(path) as found:
-                if found is not None:
+            with translated(path), contextlib.suppress(*ABSENT):
+                if not path.is_dir():  # unlinking one is no "absent" everywhere
                     path.unlink()
         for folder in {path.parent for path in paths}:
             with translated(folder), contextlib.suppress(*ABSENT):
@@ -128,9 +115,9 @@ class LocalStore:
         key: str,
         size_bytes: int,
         fill: Callable[[BinaryIO], None],
-        place: Callable[[Path, Path], None],
-    ) -> str:
-        """Fill a part file, make it durable, `place` it, and return its version."""
+        place: Callable[[Path, Path], object],
+    ) -> None:
+        """Fill a part file, make it durable, and `place` it."""
         path = self._path(key)
         with translated(path, size_bytes):
             file = new_part(path.parent)
@@ -138,12 +125,11 @@ class LocalStore:
             try:
                 with file:
                     fill(file)
-                    version = seal(file)
+                    seal(file)
                 place(part, path)
             finally:
                 part.unlink(missing_ok=True)
             sync_folder(path.parent)
-        return version
 
     def _drop_empty_folders(self, folder: Path) -> None:
         """Remove the folder and those above it, up to the root, while they are empty."""
@@ -162,20 +148,8 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
     file.write(data)
 
 
-def _create_in_place(part: Path, place: Path) -> None:
+def _link(part: Path, place: Path) -> None:
     try:
         os.link(part, place)
     except FileExistsError as error:
         raise ConflictError(f"{place} exists already") from error
-
-
-def _put_in_place(part: Path, place: Path) -> None:
-    """Move the part in, whatever is there; never in the middle of another writer's replace."""
-    while True:
-        with contextlib.suppress(FileExistsError):
-            os.link(part, place)
-            return
-        with locked(place) as found:
-            if found is not None:
-                part.replace(place)
-                return

@@ -1,10 +1,9 @@
-"""What the folder store does to files: parts, locks, durability, order, and the system's errors."""
+"""What the folder store does to files: parts, durability, order, and the system's errors."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -42,8 +41,8 @@ def _make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def seal(file: BinaryIO) -> str:
-    """Make the content durable and return the version it will have.
+def seal(file: BinaryIO) -> None:
+    """Make the content durable, and its version (`version_of`) one of its own.
 
     The time is set by hand because kernels stamp files with a clock of milliseconds: two writes
     within one tick that reuse an inode would otherwise share a version.
@@ -52,39 +51,11 @@ def seal(file: BinaryIO) -> str:
     now = time.time_ns()
     os.utime(file.fileno(), ns=(now, now))
     os.fsync(file.fileno())
-    return version_of(os.fstat(file.fileno()))
 
 
 def version_of(found: os.stat_result) -> str:
     """Return what differs between any two files that were ever sealed at one place."""
     return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[os.stat_result | None]:
-    """Hold the file that is at `path` alone, or yield None if none is there."""
-    while True:
-        try:
-            file = path.open("rb+")
-        except FileNotFoundError:
-            yield None
-            return
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                found = os.fstat(file.fileno())
-                if _is_still_at(path, found):  # else its last holder moved another one in
-                    yield found
-                    return
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough if a fork holds a copy
-
-
-def _is_still_at(path: Path, found: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(path.stat(), found)
-    except FileNotFoundError:
-        return False
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A store in S3, or in what speaks its language."""
+"""A store in S3, in OSS, or in what else speaks S3's language."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from burst.errors import ConflictError, StorageError, TransientError
+from burst.errors import StorageError, TransientError
 from burst.storage.backends.s3_client import Connection, S3Client
 from burst.storage.backends.s3_errors import (
     EXPIRED,
@@ -19,7 +19,7 @@ from burst.storage.backends.s3_errors import (
     refusal,
     translate,
 )
-from burst.storage.backends.s3_upload import PartedUpload, sweep_uploads
+from burst.storage.backends.s3_upload import PartedUpload, Sweep
 from burst.storage.keys import check_key, check_prefix, is_key, join
 from burst.storage.port import ObjectStore, Stat
 from burst.storage.retry import Retries, RetryPolicy, SystemWaitingClock, WaitingClock
@@ -34,8 +34,8 @@ _CLOCK = SystemWaitingClock()
 class S3Store:
     """See burst.storage.port.ObjectStore.
 
-    Versions are ETags: nothing here takes one for an MD5. A store that ignores If-None-Match
-    makes `conditional` a lie; `burst.storage.preflight` finds that out.
+    Versions are ETags: nothing here takes one for an MD5. A store that ignores the condition of a
+    create makes `conditional` a lie; `burst.storage.preflight` finds that out.
     """
 
     conditional = True
@@ -44,6 +44,7 @@ class S3Store:
         self, bucket: str, prefix: str, settings: StoreSettings, *, clock: WaitingClock = _CLOCK
     ) -> None:
         self._bucket = bucket
+        self._root = f"{settings.scheme}://{bucket}"
         self._prefix = prefix
         self._settings = settings
         self._connection = Connection(settings, bucket)
@@ -60,7 +61,7 @@ class S3Store:
 
     @property
     def uri(self) -> str:
-        return "s3://" + join(self._bucket, self._prefix)
+        return join(self._root, self._prefix)
 
     def at(self, prefix: str) -> ObjectStore:
         below = S3Store(self._bucket, join(self._prefix, check_key(prefix)), self._settings)
@@ -69,12 +70,9 @@ class S3Store:
         return below
 
     def get(self, key: str) -> bytes:
-        return self.get_versioned(key)[0]
-
-    def get_versioned(self, key: str) -> tuple[bytes, str]:
         place = self._place(key)
 
-        def read(client: S3Client) -> tuple[bytes, str]:
+        def read(client: S3Client) -> bytes:
             answer = client.get_object(**place)
             data = b"".join(_pieces(answer))
             # Without a length it was sent in chunks, where a cut looks like the end.
@@ -82,7 +80,7 @@ class S3Store:
             if known["ETag"] != answer["ETag"]:
                 raise TransientError(f"{self._where(key)} was changed while it was read")
             _check_length(self._where(key), len(data), known["ContentLength"])
-            return data, str(answer["ETag"])
+            return data
 
         return self._call(self._where(key), read)
 
@@ -133,19 +131,14 @@ class S3Store:
             return
         PartedUpload(
             calls=self._call,
+            where=self._where(key),
             place=self._place(key),
             headers=self._encryption(),
             limit_bytes=self._settings.max_object_bytes,
         ).run(source, size_bytes)
 
-    def create(self, key: str, data: bytes) -> str:
-        return self._put(key, data, IfNoneMatch="*")
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        try:
-            return self._put(key, data, IfMatch=version)
-        except FileNotFoundError as error:
-            raise ConflictError(f"{self._where(key)} is gone") from error
+    def create(self, key: str, data: bytes) -> None:
+        self._put(key, data, IfNoneMatch="*")
 
     def delete(self, keys: Iterable[str]) -> None:
         wanted = [self._place(key)["Key"] for key in keys]
@@ -158,16 +151,17 @@ class S3Store:
     def sweep_unfinished(self, older_than_s: float) -> int:
         if not self._prefix:
             raise ValueError(f"{self.uri} is a whole bucket: others' uploads are in it too")
-        return sweep_uploads(self._call, self._bucket, self._prefix + "/", older_than_s)
+        return Sweep(
+            calls=self._call, root=self._root, bucket=self._bucket, prefix=self._prefix + "/"
+        ).run(older_than_s)
 
-    def _put(self, key: str, data: bytes, **condition: str) -> str:
+    def _put(self, key: str, data: bytes, **condition: str) -> None:
         arguments = {**self._place(key), **self._encryption(), **condition, "Body": data}
-        answer = self._call(self._where(key), lambda client: client.put_object(**arguments))
-        return str(answer["ETag"])
+        self._call(self._where(key), lambda client: client.put_object(**arguments))
 
     def _list(self, start: str, after: Mapping[str, str]) -> Mapping[str, Any]:
         page: Mapping[str, Any] = self._call(
-            f"s3://{self._bucket}/{start}",
+            f"{self._root}/{start}",
             lambda client: client.list_objects_v2(Bucket=self._bucket, Prefix=start, **after),
         )
         return page
@@ -193,13 +187,13 @@ class S3Store:
             return False
         for failed in answer.get("Errors", ()):
             if failed["Code"] != "NoSuchKey":
-                where = f"s3://{self._bucket}/{failed['Key']}"
+                where = f"{self._root}/{failed['Key']}"
                 raise refusal(failed["Code"], where, "DeleteObjects")
         return True
 
     def _delete_one(self, name: str) -> None:
         self._call(
-            f"s3://{self._bucket}/{name}",
+            f"{self._root}/{name}",
             lambda client: client.delete_object(Bucket=self._bucket, Key=name),
         )
 

@@ -15,6 +15,7 @@ import boto3
 from botocore.config import Config
 
 from burst.errors import StorageError
+from burst.storage.backends.oss_client import oss_endpoint, oss_session, speak_oss
 from burst.storage.settings import Addressing, StoreSettings
 
 S3Client: TypeAlias = Any  # boto3 makes the class at run time
@@ -47,7 +48,8 @@ def addressing_style(wanted: Addressing, endpoint: str | None, bucket: str) -> A
 def client_config(settings: StoreSettings, bucket: str) -> _Config:
     """Return botocore's settings from ours. Tries are counted here once, not in two layers."""
     # Other stores than AWS refuse the checksums that botocore adds by default since 2025.
-    checksums = "when_supported" if settings.endpoint is None else "when_required"
+    is_aws = settings.scheme == "s3" and settings.endpoint is None
+    checksums = "when_supported" if is_aws else "when_required"
     return Config(
         region_name=settings.region,
         s3={"addressing_style": addressing_style(settings.addressing, settings.endpoint, bucket)},
@@ -103,12 +105,17 @@ class Connection:
         if bundle is not None and not Path(bundle).exists():  # else retried as a lost connection
             raise StorageError(f"there is no CA bundle {bundle}", hint="check AWS_CA_BUNDLE")
         try:
-            client = boto3.session.Session().client(
-                "s3",
-                endpoint_url=self._settings.endpoint,
-                verify=bundle,
-                config=self._config,
-            )
+            client = _client(self._settings, self._config)
         except ValueError as error:
             raise StorageError(f"cannot make an S3 client: {error}", hint=_ENDPOINT_HINT) from error
         return _Made(os.getpid(), client, threading.BoundedSemaphore(self._settings.max_threads))
+
+
+def _client(settings: StoreSettings, config: _Config) -> S3Client:
+    is_oss = settings.scheme == "oss"
+    session = oss_session() if is_oss else boto3.session.Session()
+    endpoint = oss_endpoint(settings) if is_oss else settings.endpoint
+    client = session.client("s3", endpoint_url=endpoint, verify=settings.ca_bundle, config=config)
+    if is_oss:
+        speak_oss(client)
+    return client

@@ -11,7 +11,9 @@ from botocore import exceptions as boto
 
 from burst.errors import BurstError, ConflictError, StorageError, TransientError
 
-EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+EXPIRED = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "SecurityTokenExpired"}
+)
 NO_BULK_DELETE = frozenset(
     {"InvalidRequest", "MissingContentMD5", "NotImplemented", "MethodNotAllowed", "MalformedXML"}
 )
@@ -26,23 +28,25 @@ _TRY_LATER = frozenset(
 )
 _TRY_LATER_STATUS = frozenset({429, 500, 502, 503, 504})
 _ABSENT = frozenset({"NoSuchKey", "404"})  # a HEAD has no body, so its status is its code
-_TAKEN = frozenset({"PreconditionFailed", "412"})
+_TAKEN = frozenset({"PreconditionFailed", "412", "FileAlreadyExists"})  # the last one: OSS
 _CHECKSUM_HINT = (
     "the endpoint may not accept new checksum headers: name it as the endpoint, so that burst "
     "leaves them out (AWS_ENDPOINT_URL_S3)"
 )
 _HINTS = {
     "AccessDenied": "the role needs s3:GetObject, PutObject, DeleteObject, ListBucket and "
-    "AbortMultipartUpload here; the bucket policy may require encryption headers "
-    "(BURST_S3_KMS_KEY)",
+    "AbortMultipartUpload here (in OSS oss:GetObject, PutObject, DeleteObject, ListObjects and "
+    "AbortMultipartUpload); the bucket policy may require encryption headers (BURST_S3_KMS_KEY)",
     "ExpiredToken": "renew the credentials; burst takes new ones from where it got these",
     "InvalidAccessKeyId": "check the credentials, and that they are of this endpoint",
     "InvalidBucketName": "check the bucket's name in the run URI",
     "NoSuchBucket": "make the bucket first, or check its name and region",
     "NotImplemented": _CHECKSUM_HINT,
     "PermanentRedirect": "the bucket is in another region: set AWS_REGION",
+    "PublicEndpointForbidden": "your account may use this bucket only from inside its region, or "
+    "choose a bucket outside mainland China",
     "SecondLevelDomainForbidden": "this store wants the bucket in the host name: set "
-    "BURST_S3_ADDRESSING=virtual",
+    "BURST_S3_ADDRESSING=virtual; if it is OSS, write oss://bucket instead of s3://bucket",
     "SignatureDoesNotMatch": "check the secret key; a proxy that changes headers does this too",
     "Unauthorized": _CHECKSUM_HINT,
     "XAmzContentSHA256Mismatch": _CHECKSUM_HINT,

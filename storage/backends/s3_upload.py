@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from botocore.exceptions import ClientError
 
-from burst.errors import BurstError, StorageError
+from burst.errors import BurstError, StorageError, TransientError
 from burst.storage.backends.s3_client import S3Client
 from burst.storage.backends.s3_errors import code_of
 from burst.storage.transfer import part_size
@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 _MOST_BYTES_IN_HAND = 256 << 20
 _MOST_THREADS = 4
 _ENDED = "NoSuchUpload"  # completed or aborted
+_RULE = "give the bucket a lifecycle rule that ends them (AbortIncompleteMultipartUpload)"
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class PartedUpload:
     """One upload, from its start to its end or abort."""
 
     calls: Calls
+    where: str  # in words
     place: Mapping[str, str]  # Bucket and Key
     headers: Mapping[str, str]  # encryption
     limit_bytes: int
@@ -82,7 +84,7 @@ class PartedUpload:
             raise
 
     def _call(self, call: Callable[[S3Client], _T]) -> _T:
-        return self.calls(_name(self.place), call)
+        return self.calls(self.where, call)
 
     def _send(self, place: Mapping[str, str], parts: _Parts) -> list[dict[str, Any]]:
         def send(number: int) -> dict[str, Any]:
@@ -126,25 +128,60 @@ class PartedUpload:
             log.warning("parts of an upload stay until they are swept: %s", error)
 
 
-def sweep_uploads(calls: Calls, bucket: str, prefix: str, older_than_s: float) -> int:
-    """Abort the unfinished uploads below `prefix` that are old enough; return their bytes."""
-    freed = kept = 0
-    reason: StorageError | None = None
-    for place in list(_old_uploads(calls, bucket, prefix, older_than_s)):
-        size_bytes = calls(_name(place), partial(_held_bytes, place=place))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Aborts what killed writers began below a prefix."""
+
+    calls: Calls
+    root: str  # of the bucket, in words: s3://bucket
+    bucket: str
+    prefix: str
+
+    def run(self, older_than_s: float) -> int:
+        """Abort the unfinished uploads that are old enough; return their bytes."""
         try:
-            calls(_name(place), partial(_abort, place=place))
-        except StorageError as error:
-            kept, reason = kept + size_bytes, error
-        else:
-            freed += size_bytes
-    if reason is not None:
-        log.warning(
-            "%d bytes of unfinished uploads stay under s3://%s/%s and are billed (%s); give the "
-            "bucket a lifecycle rule with AbortIncompleteMultipartUpload",
-            *(kept, bucket, prefix, reason),
-        )
-    return freed
+            found = list(self._old(older_than_s))
+        except TransientError:
+            raise
+        except StorageError as error:  # not every store lists them for S3's clients
+            log.warning("unfinished uploads under %s cannot be found (%s); %s", *self._told(error))
+            return 0
+        freed = kept = 0
+        reason: StorageError | None = None
+        for place in found:
+            where = f"{self.root}/{place['Key']}"
+            size_bytes = self.calls(where, partial(_held_bytes, place=place))
+            try:
+                self.calls(where, partial(_abort, place=place))
+            except StorageError as error:
+                kept, reason = kept + size_bytes, error
+            else:
+                freed += size_bytes
+        if reason is not None:
+            log.warning(
+                "%d bytes of unfinished uploads stay under %s and are billed (%s); %s",
+                *(kept, *self._told(reason)),
+            )
+        return freed
+
+    def _told(self, error: StorageError) -> tuple[str, StorageError, str]:
+        return f"{self.root}/{self.prefix}", error, _RULE
+
+    def _old(self, older_than_s: float) -> Iterator[dict[str, str]]:
+        wanted = {"Bucket": self.bucket, "Prefix": self.prefix}
+        while True:
+            page = self.calls(
+                f"{self.root}/{self.prefix}", partial(_list_uploads, wanted=dict(wanted))
+            )
+            now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+            for upload in page.get("Uploads", ()):
+                if (now - upload["Initiated"]).total_seconds() >= older_than_s:
+                    names = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
+                    yield {"Bucket": self.bucket, **names}
+            if not page.get("IsTruncated"):
+                return
+            wanted |= {"KeyMarker": page["NextKeyMarker"]}
+            wanted |= {"UploadIdMarker": page["NextUploadIdMarker"]}
 
 
 def _abort(client: S3Client, place: Mapping[str, str]) -> None:
@@ -166,26 +203,6 @@ def _held_bytes(client: S3Client, place: Mapping[str, str]) -> int:
     return sum(part["Size"] for part in parts)
 
 
-def _old_uploads(
-    calls: Calls, bucket: str, prefix: str, older_than_s: float
-) -> Iterator[dict[str, str]]:
-    wanted = {"Bucket": bucket, "Prefix": prefix}
-    while True:
-        page = calls(f"s3://{bucket}/{prefix}", partial(_list_uploads, wanted=wanted))
-        now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
-        for upload in page.get("Uploads", ()):
-            if (now - upload["Initiated"]).total_seconds() >= older_than_s:
-                yield {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
-        if not page.get("IsTruncated"):
-            return
-        wanted |= {"KeyMarker": page["NextKeyMarker"]}
-        wanted |= {"UploadIdMarker": page["NextUploadIdMarker"]}
-
-
 def _list_uploads(client: S3Client, wanted: Mapping[str, str]) -> Mapping[str, Any]:
     page: Mapping[str, Any] = client.list_multipart_uploads(**wanted)
     return page
-
-
-def _name(place: Mapping[str, str]) -> str:
-    return f"s3://{place['Bucket']}/{place['Key']}"

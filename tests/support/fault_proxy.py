@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "date", "server", "keep-alive"}
@@ -75,6 +75,8 @@ class Rule:
 class FaultProxy:
     """Serves until `close`. The first rule that is due decides; delays add up."""
 
+    handler: ClassVar[type[Handler]]
+
     def __init__(self, upstream: str, tls: ssl.SSLContext | None = None) -> None:
         self.upstream = urlsplit(upstream).netloc
         self.rules: list[Rule] = []
@@ -85,7 +87,7 @@ class FaultProxy:
         self.busy_at_most = 0
         self.forgotten_headers: set[str] = set()
         self.lock = threading.Lock()
-        handler = type("Handler", (_Handler,), {"proxy": self})
+        handler = type("Served", (self.handler,), {"proxy": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self._scheme = "http" if tls is None else "https"
         if tls is not None:
@@ -133,7 +135,7 @@ class _Server(ThreadingHTTPServer):
         """Stay quiet: clients that go away, or do not trust us, are what is tested."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     proxy: FaultProxy
 
@@ -154,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.proxy.busy_now += 1
             self.proxy.busy_at_most = max(self.proxy.busy_at_most, self.proxy.busy_now)
         try:
-            self._answer(self._request(), body)
+            self._answer(self.request_of(), body)
         finally:
             with self.proxy.lock:
                 self.proxy.busy_now -= 1
@@ -169,13 +171,13 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 case Drop(after=after):
                     if after:
-                        self._forward(request, body)
+                        self.forward(request, body)
                     self.close_connection = True
                     return
                 case Cut():
-                    self._cut(self._forward(request, body), fault)
+                    self._cut(self.forward(request, body), fault)
                     return
-        status, headers, data = self._forward(request, body)
+        status, headers, data = self.forward(request, body)
         self._send(status, headers, data, len(data))
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle  # noqa: N815
@@ -183,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Stay quiet."""
 
-    def _request(self) -> Request:
+    def request_of(self) -> Request:
         path, host = self.path, self.headers.get("host", "")
         bucket, dot, _ = host.partition(".localhost")
         if dot:
@@ -208,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             pass
         return data
 
-    def _forward(self, request: Request, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def forward(self, request: Request, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=20)
         headers = {k: v for k, v in request.headers.items() if k not in {"host", *HOP_BY_HOP}}
         for name in ("expect", *self.proxy.forgotten_headers):
@@ -255,3 +257,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+FaultProxy.handler = Handler

@@ -30,7 +30,7 @@ def test_how_long_a_machine_lives_alone(pools: Path) -> None:
 
 def test_a_node_asks_patiently_for_its_roles_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers all ask at once, and one that gets none fails."""
-    for name, value in wiring.store_env().items():
+    for name, value in wiring.store_env("s3://bucket/runs/r1").items():
         monkeypatch.setenv(name, value)
     boto = pytest.importorskip("botocore.session").Session()
     assert boto.get_config_variable("metadata_service_num_attempts") == 5

@@ -37,9 +37,9 @@ class FaultyStore(MemoryStore):
         self._check("get", key)
         return super().get(key)
 
-    def create(self, key: str, data: bytes) -> str:
+    def create(self, key: str, data: bytes) -> None:
         self._check("create", key)
-        return super().create(key, data)
+        super().create(key, data)
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in list(keys):

@@ -11,6 +11,7 @@ import pytest
 
 from burst.controller.runs import Run, Runs
 from burst.errors import SetupError, StorageError, UsageError
+from burst.storage.memory import MemoryStore
 from burst.storage.port import ObjectStore
 from cli_scene import ROOT, Scene
 
@@ -140,3 +141,18 @@ def test_a_damaged_entry_is_named_with_what_to_do(scene: Scene, text: str) -> No
         scene.runs.find(name)
     assert caught.value.message.startswith(f"{entry} is damaged: ")
     assert caught.value.hint is not None
+
+
+def test_a_bucket_that_two_controllers_could_own_at_once_gets_no_run(scene: Scene) -> None:
+    """Found out before anything is rented, and nothing stays in the bucket."""
+
+    class Careless(MemoryStore):
+        def create(self, key: str, data: bytes) -> None:
+            self.put(key, data)
+
+    scene.root = Careless()
+    with pytest.raises(StorageError, match="cannot claim: a second conditional write") as caught:
+        scene.make()
+    assert "use another bucket" in (caught.value.hint or "")
+    assert list(scene.root.keys()) == []
+    assert not (scene.home / "index").exists()

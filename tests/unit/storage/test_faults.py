@@ -32,7 +32,7 @@ def test_read_is_cut() -> None:
     store.put("a", b"1234")
     target = io.BytesIO()
     assert store.download("a", target) == 2
-    assert store.get_versioned("a")[0] == b"12"
+    assert store.get("a") == b"12"
     assert store.get("a") == b"1234"
 
 

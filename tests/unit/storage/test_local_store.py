@@ -7,8 +7,6 @@ import io
 import os
 import stat
 import tempfile
-import threading
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,6 @@ OPERATIONS = st.lists(
         st.tuples(st.just("put"), KEYS, DATA),
         st.tuples(st.just("upload"), KEYS, DATA),
         st.tuples(st.just("create"), KEYS, DATA),
-        st.tuples(st.just("replace"), KEYS, DATA),
-        st.tuples(st.just("replace stale"), KEYS, DATA),
         st.tuples(st.just("delete"), KEYS, DATA),
     ),
     max_size=12,
@@ -42,15 +38,14 @@ OPERATIONS = st.lists(
 def test_folder_and_memory_behave_alike(operations: list[tuple[str, str, bytes]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stores: list[ObjectStore] = [MemoryStore(), LocalStore(Path(folder, "root"))]
-        stale: list[dict[str, str]] = [{}, {}]
         for operation in operations:
-            one, two = (apply(s, old, *operation) for s, old in zip(stores, stale, strict=True))
+            one, two = (apply(store, *operation) for store in stores)
             assert one == two
             assert contents(stores[0]) == contents(stores[1])
         assert list(Path(folder).rglob(f"{UNFINISHED}*")) == []
 
 
-def apply(store: ObjectStore, stale: dict[str, str], verb: str, key: str, data: bytes) -> str:
+def apply(store: ObjectStore, verb: str, key: str, data: bytes) -> str:
     """Carry the operation out; return how it ended, in words the stores share."""
     try:
         match verb:
@@ -59,12 +54,7 @@ def apply(store: ObjectStore, stale: dict[str, str], verb: str, key: str, data: 
             case "upload":
                 store.upload(key, io.BytesIO(data), len(data))
             case "create":
-                stale.setdefault(key, store.create(key, data))
-            case "replace":
-                stale[key] = store.stat(key).version
-                store.replace(key, data, stale[key])
-            case "replace stale":
-                store.replace(key, data, stale.get(key, "none"))
+                store.create(key, data)
             case _:
                 store.delete([key])
     except (ConflictError, FileNotFoundError) as error:
@@ -125,6 +115,7 @@ def test_right_that_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     store = LocalStore(tmp_path)
     store.put("a", b"")
     monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
     for call in (store.get, store.stat):
         with pytest.raises(StorageError, match="no right to use"):
             call("a")
@@ -183,7 +174,7 @@ def test_bytes_are_durable_before_the_name_and_the_name_before_the_return(
     store = LocalStore(tmp_path)
     store.put("a/first", b"")  # makes the folder
     steps: list[str] = []
-    fsync, link = os.fsync, os.link
+    fsync, link, replace = os.fsync, os.link, Path.replace
 
     def watched_fsync(descriptor: int) -> None:
         is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
@@ -194,32 +185,15 @@ def test_bytes_are_durable_before_the_name_and_the_name_before_the_return(
         steps.append(f"link {target.name}")
         link(source, target)
 
+    def watched_replace(source: Path, target: Path) -> None:
+        steps.append(f"replace {target.name}")
+        replace(source, target)
+
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "link", watched_link)
-    store.put("a/b", b"12345")
+    store.create("a/b", b"12345")
     assert steps == ["fsync 5", "link b", "fsync folder"]
-
-
-@pytest.mark.parametrize("verb", ["put", "delete"])
-def test_nobody_gets_between_the_look_and_the_write_of_a_replace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    store = LocalStore(tmp_path)
-    version = store.create("a", b"1")
-    rename = Path.replace
-    others: list[threading.Thread] = []
-
-    def rename_slowly(part: Path, place: Path) -> Path:
-        if not others:
-            call = partial(store.put, "a", b"3") if verb == "put" else partial(store.delete, ["a"])
-            others.append(threading.Thread(target=call))
-            others[0].start()
-            others[0].join(timeout=0.2)
-            assert others[0].is_alive(), f"{verb} did not wait"
-        return rename(part, place)
-
-    monkeypatch.setattr(Path, "replace", rename_slowly)
-    store.replace("a", b"2", version)
-    others[0].join()
-    assert list(store.keys()) == (["a"] if verb == "put" else [])
-    assert verb == "delete" or store.get("a") == b"3"
+    steps.clear()
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    store.put("a/b", b"123")
+    assert steps == ["fsync 3", "replace b", "fsync folder"]

@@ -26,6 +26,7 @@ from burst.storage.uri import parse_uri
         ("FILE:///abs", "file:///abs"),
         ("gs://Some_Bucket/a", "gs://Some_Bucket/a"),
         ("memory://x", "memory://x"),
+        ("OSS://bkt-1/a/", "oss://bkt-1/a"),
     ],
 )
 def test_same_place_reads_the_same(text: str, wanted: str) -> None:
@@ -56,6 +57,9 @@ def test_home_is_a_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> No
         ("s3://bkt/../other", "part '..'"),
         ("/runs/../etc", "part '..'"),
         ("s3://My_Bucket/a", "capital letters"),
+        ("oss://Bucket/a", "capital letters"),
+        ("oss://my.bucket/a", "no dots in OSS"),
+        ("oss:///a", "names no bucket"),
         ("s3://Bucket/", "capital letters"),
         ("s3://my_bucket/a", "only letters, digits"),
         ("s3://ab", "this has 2"),
@@ -76,8 +80,8 @@ def test_whole_text_of_a_refusal() -> None:
     with pytest.raises(StorageError) as caught:
         parse_uri("bkt/a")
     assert caught.value.message == "'bkt/a' is a relative path; other machines read it too"
-    assert (
-        caught.value.hint == "write s3://bucket/folder, file:///absolute/folder or /absolute/folder"
+    assert caught.value.hint == (
+        "write s3://bucket/folder, oss://bucket/folder, file:///absolute/folder or /absolute/folder"
     )
 
 
