@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from burst.cost.network import Link, Work
 from burst.cost.placement import Choice, Place, Reason
 
 # Events ------------------------------------------------------------------------------------------
@@ -68,6 +69,17 @@ class NodeUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A node measured the network to another one, of another island."""
+
+    node_id: str
+    peer_id: str
+    link: Link
+    work: Work | None  # of the group as it trains now, if it does
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetupFailed:
     """The task's own set-up failed on a node."""
 
@@ -117,6 +129,7 @@ class Saved:
 
     step: int
     at_s: float
+    work: Work | None = None  # of the steps before, if they tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +197,7 @@ Event = (
     | LaunchRefused
     | AgentUp
     | NodeUp
+    | Measured
     | SetupFailed
     | NodeLost
     | DriverLost

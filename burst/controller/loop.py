@@ -34,6 +34,8 @@ from burst.cost.events import (
     Tick,
     Vacant,
 )
+from burst.cost.mixing import joins, to_measure
+from burst.cost.network import Work
 from burst.cost.pace import Pace
 from burst.cost.placement import Choice
 from burst.errors import LeftoverError, StorageError, TransientError
@@ -128,6 +130,8 @@ class Controller:
         self._age_at_start = max(0.0, (tools.clock.now() - moment(run.created)).total_seconds())
         self._renewed = tools.clock.monotonic()
         self._pace = Pace()
+        self._trains: tuple[str, ...] = ()  # the nodes of the newest attempt
+        self._gradient_bytes = 0
         self._at: tuple[int, int | None] = (0, None)  # the last step, and how many there are
         self._reached: State = history.state  # the last that was written down and acted on
 
@@ -311,7 +315,7 @@ class Controller:
         while self._asked:
             yield self._asked[0]  # it is there, and heeded, until it is written down
             del self._asked[0]
-        for found in self._observer.events(state, self._age()):
+        for found in self._observer.events(state, self._age(), self._work):
             if isinstance(found, Mapping):
                 self._keep_pace(found)
                 self._tools.watcher.fact(found)
@@ -329,9 +333,19 @@ class Controller:
     def _keep_pace(self, fact: Fact) -> None:
         if fact["kind"] == "attempt":
             self._pace.restart()
+            self._trains = tuple(fact["nodes"])
+        elif fact["kind"] == "saved":
+            self._gradient_bytes = int(fact.get("gradient_bytes", 0))
         elif fact["kind"] == "step":
             self._pace.add(moment(fact["end"]), int(fact["tokens"]))
             self._at = (int(fact["step"]), fact.get("total"))
+
+    def _work(self) -> Work | None:
+        """Return how the training goes; None while that is not known, or not for its nodes."""
+        step_s = self._pace.steady_s
+        if step_s is None or not self._gradient_bytes or not self._trains:
+            return None
+        return Work(step_s=step_s, nodes=self._trains, gradient_bytes=self._gradient_bytes)
 
     def _age(self) -> float:
         return self._age_at_start + self._tools.clock.elapsed() - self._began
@@ -434,10 +448,24 @@ class Controller:
 
     def _steer(self, state: Active) -> None:
         """Tell every node what it shall be, when that changed."""
+        probes = self._to_probe(state)
         for node in state.nodes:
-            wanted = self._wanted(state, node)
+            wanted = self._wanted(state, node) if joins(state, node) else None
+            if node.node_id in probes:
+                part = wanted or {"ray": None, "driver": None}
+                wanted = {**part, "probe": probes[node.node_id]}
             if wanted is not None and self._told.get(node.node_id) != encode(wanted):
                 self._tell(node.node_id, wanted)
+
+    def _to_probe(self, state: Active) -> Mapping[str, Mapping[str, str]]:
+        """Return to which addresses each node shall measure; none for one that only answers."""
+        found: dict[str, dict[str, str]] = {}
+        for node, peer in to_measure(state):
+            found.setdefault(peer.node_id, {})
+            peers = found.setdefault(node.node_id, {})
+            if (address := self._observer.answering.get(peer.node_id)) is not None:
+                peers[peer.node_id] = address
+        return found
 
     def _tell(self, node_id: str, wanted: Mapping[str, Any]) -> None:
         data = encode(wanted)

@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from burst.cost.events import Refused
+from burst.cost.network import Link
 from burst.cost.placement import Place
 from burst.errors import TransientError
 from burst.ports import Clock, NodeRequest, NodeView
 from burst.records import desired_key, encode, stamp, status_key
 from burst.storage.port import ObjectStore
+
+FAST = Link(round_trip_s=0.0002, bytes_per_s=1.25e9)
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class FakeCloud:
     machines: dict[str, Machine] = field(default_factory=dict)  # by token; ever made
     calls: int = 0
     vacant: dict[Place, int] = field(default_factory=dict)  # what it says it could give
+    network: Callable[[Place, Place], Link] = lambda *_: FAST
 
     def create(self, request: NodeRequest) -> bool:
         """Make a machine; return whether there was stock. TransientError: perhaps not made."""
@@ -203,7 +207,15 @@ class FakeProvisioner:
             "beat": self._beat,
             "time": stamp(self._cloud.clock.now()),
         }
+        if (peers := wanted.get("probe")) is not None:
+            links = {peer: asdict(self._link(name, peer)) for peer in peers}
+            status["probe"] = {"address": f"{name}:1", "links": links}
         self._store.put(status_key(name), encode(status))
+
+    def _link(self, *names: str) -> Link:
+        """Measure between two nodes."""
+        one, other = (self._seen[name].request.choice.place for name in names)
+        return self._cloud.network(one, other)
 
     def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
         return tuple(place for place in places for _ in range(self._cloud.vacant.get(place, 0)))
