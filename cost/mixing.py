@@ -6,7 +6,7 @@ it turns out that they must stay apart. A node that moves leaves its successors 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,9 @@ def islands_here(state: Active) -> tuple[str, ...]:
 def fits(state: Active, choice: Choice) -> bool:
     """Whether a node there could train with those that stay, as far as is known."""
     there = island(choice.place)
-    return not any(are_apart(state.bridges, there, here) for here in islands_here(state))
+    return not state.bridges or not any(
+        are_apart(state.bridges, there, here) for here in islands_here(state)
+    )
 
 
 def apart_here(state: Active) -> tuple[str, str] | None:
@@ -36,34 +38,33 @@ def apart_here(state: Active) -> tuple[str, str] | None:
     return next((pair for pair in pairs if are_apart(state.bridges, *pair)), None)
 
 
-def joins(state: Active, node: Node) -> bool:
-    """Whether a node may be part of the head's Ray cluster: the head itself, or one it met."""
-    return node.node_id == state.head or not any(
-        True for peer in _peers(state, node) if island(peer.place) not in node.met
+def members(state: Active) -> frozenset[str]:
+    """Return the nodes that may be in the head's Ray cluster: itself, and those it has met."""
+    there = _met_at(state)
+    return frozenset(
+        node.node_id
+        for node in state.nodes
+        if node.node_id == state.head or there.keys() <= {island(node.place), *node.met}
     )
 
 
 def to_measure(state: Active) -> Iterator[tuple[Node, Node]]:
     """Yield the pairs that are to be measured, each node with one of another island."""
+    there = _met_at(state)
     for node in state.nodes:
         if node.state != "ready" or node.moving or node.node_id == state.head:
             continue
-        for peer in _peers(state, node):
-            there = island(peer.place)
-            known = there in node.met or are_apart(state.bridges, island(node.place), there)
-            if not (peer.moving or known):
-                yield node, peer
+        mine = island(node.place)
+        for theirs in there.keys() - {mine, *node.met}:
+            if not (there[theirs].moving or are_apart(state.bridges, mine, theirs)):
+                yield node, there[theirs]
 
 
-def _peers(state: Active, node: Node) -> tuple[Node, ...]:
-    """Return a node of each other island that is in the cluster; the head for its own."""
+def _met_at(state: Active) -> Mapping[str, Node]:
+    """Return a node of each island in the cluster, to measure to; the head for its own."""
     there = [n for n in state.nodes if n.node_id == state.head]
     there += [n for n in state.nodes if n.state == "up"]
-    first: dict[str, Node] = {}
-    for one in there:
-        first.setdefault(island(one.place), one)
-    first.pop(island(node.place), None)
-    return tuple(first.values())
+    return {island(one.place): one for one in reversed(there)}
 
 
 def stray(state: Active, work: Work) -> tuple[str, str, str] | None:

@@ -22,6 +22,7 @@ from burst.cost.events import (
     Launch,
     LaunchRefused,
     Lead,
+    Measured,
     NodeLost,
     Progressed,
     Save,
@@ -34,8 +35,8 @@ from burst.cost.events import (
     Tick,
     Vacant,
 )
-from burst.cost.mixing import joins, to_measure
-from burst.cost.network import Work
+from burst.cost.mixing import members, to_measure
+from burst.cost.network import Bridge, Work
 from burst.cost.pace import Pace
 from burst.cost.placement import Choice
 from burst.errors import LeftoverError, StorageError, TransientError
@@ -105,6 +106,7 @@ class Tools:
     watcher: Watcher
     env: Mapping[str, str] = field(repr=False)  # for every node: the user's variables and secrets
     driver_argv: tuple[str, ...]
+    network: Callable[[Bridge, datetime], None] = lambda *_: None  # told what was measured
     tick_s: float = 0.25
     renew_s: float = 5.0
 
@@ -382,6 +384,8 @@ class Controller:
             self._insist(lambda: self._tools.book.decision(event, actions, after, at))
         if after != state:
             self._tools.watcher.decided(after, event, at)
+        if isinstance(event, Measured) and isinstance(after, Active) and after != state:
+            self._tools.network(after.bridges[-1], at)
         if isinstance(event, Finished | Stopped) and isinstance(state, Active) and state.driving:
             self._await_driver(state.head)
         for action in actions:
@@ -448,9 +452,9 @@ class Controller:
 
     def _steer(self, state: Active) -> None:
         """Tell every node what it shall be, when that changed."""
-        probes = self._to_probe(state)
+        probes, joined = self._to_probe(state), members(state)
         for node in state.nodes:
-            wanted = self._wanted(state, node) if joins(state, node) else None
+            wanted = self._wanted(state, node) if node.node_id in joined else None
             if node.node_id in probes:
                 part = wanted or {"ray": None, "driver": None}
                 wanted = {**part, "probe": probes[node.node_id]}
