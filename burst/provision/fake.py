@@ -58,7 +58,7 @@ class FakeCloud:
     machines: dict[str, Machine] = field(default_factory=dict)  # by token; ever made
     calls: int = 0
     vacant: dict[Place, int] = field(default_factory=dict)  # what it says it could give
-    network: Callable[[Place, Place], Link] = lambda *_: FAST
+    network: Callable[[Place, Place], Link | None] = lambda *_: FAST  # None: never measured
 
     def create(self, request: NodeRequest) -> bool:
         """Make a machine; return whether there was stock. TransientError: perhaps not made."""
@@ -208,11 +208,12 @@ class FakeProvisioner:
             "time": stamp(self._cloud.clock.now()),
         }
         if (peers := wanted.get("probe")) is not None:
-            links = {peer: asdict(self._link(name, peer)) for peer in peers}
+            found = {peer: self._link(name, peer) for peer in peers}
+            links = {peer: asdict(link) for peer, link in found.items() if link is not None}
             status["probe"] = {"address": f"{name}:1", "links": links}
         self._store.put(status_key(name), encode(status))
 
-    def _link(self, *names: str) -> Link:
+    def _link(self, *names: str) -> Link | None:
         """Measure between two nodes."""
         one, other = (self._seen[name].request.choice.place for name in names)
         return self._cloud.network(one, other)

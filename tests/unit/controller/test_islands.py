@@ -6,17 +6,18 @@ import json
 import random
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 from fake_world import Deadly, Killed, World, check_books
 
-from burst.controller.book import read_history
-from burst.cost.decide import Limits
-from burst.cost.network import Link, island
+from burst.controller.book import read_history, read_state
+from burst.cost.decide import Active, Limits
+from burst.cost.network import Bridge, Link, island
 from burst.cost.placement import Choice, Place
 from burst.ports import NodeRequest
-from burst.provision.fake import FAST
+from burst.provision.fake import FAST, Faults
 from burst.records import attempt_key
 from burst.storage.journal import Journal
 from some_run import RUN
@@ -141,12 +142,11 @@ def test_a_network_that_proves_too_slow_is_left_after_a_save() -> None:
 
 def test_a_node_that_nobody_answers_for_is_not_waited_for_for_ever() -> None:
     world = world_of(FAST, steps=200)
-
-    def unheard(*_: object) -> Link:
-        return Link(error="silent")
-
-    world.cloud.network = unheard
+    world.cloud.network = lambda *_: None
     assert world.controller(LIMITS).run().reason == "finished"
+    (measured,) = entries(world, "Measured")
+    assert measured["event"]["link"]["error"].endswith(" and n001: not measured within 60 s")
+    assert len(world.cloud.machines) == 2
     check_books(world)
 
 
@@ -170,3 +170,45 @@ def test_a_controller_killed_between_measuring_and_leaving_is_followed_by_anothe
     assert all(len(set(pools)) == 1 for pools in pools_of_attempts(world))
     assert len(world.cloud.machines) <= 6
     check_books(world)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens_no_machine_is_lost_and_no_group_is_torn(seed: int) -> None:
+    chance = random.Random(seed)
+    world = world_of(chance.choice([NO_WAY, NO_WAY, FAST]), owned=chance.randrange(3), steps=200)
+    world.cloud.chance = random.Random(seed)
+    world.cloud.faults = Faults(
+        throttled=chance.choice([0.0, 0.2]),
+        unheard=chance.choice([0.0, 0.2]),
+        lingers_s=chance.choice([0.0, 20.0]),
+    )
+    for _ in range(chance.randrange(4)):
+        world.when(chance.uniform(10, 300), partial(lose_one, world))
+    limits = replace(LIMITS, least_nodes=chance.choice([1, 2]), deadline_s=3000.0)
+    done = None
+    while done is None:
+        deadly = Deadly(world.store, chance.randrange(1, 40), after=chance.random() < 0.5)
+        try:
+            done = world.controller(limits, store=deadly).run()
+        except Killed:
+            world.sleep(1.0)
+    assert (done.reason, done.step) == ("finished", 200), done
+    if world.cloud.network(OWN.place, SPOT.place) == NO_WAY:
+        assert all(len(set(pools)) == 1 for pools in pools_of_attempts(world))
+    assert len(world.cloud.machines) <= 20
+    check_books(world)
+
+
+def lose_one(world: World) -> None:
+    for name in world.nodes()[:1]:
+        world.lose(name)
+
+
+def test_a_state_with_islands_comes_back_from_the_journal() -> None:
+    world = world_of(SLOW)
+    world.controller(LIMITS).run()
+    (measured,) = entries(world, "Measured")
+    state = read_state(measured["state"])
+    assert isinstance(state, Active)
+    assert state.bridges == (Bridge(islands=("aws/r", "ssh/lab"), link=SLOW),)
+    assert [node.met for node in state.nodes] == [(), ("ssh/lab",)]
