@@ -158,12 +158,12 @@ class Agent:
         driver = self._driver.child if self._driver else None
         return [child for child in (self._ray, driver, self.set_up.child) if child is not None]
 
-    def _measure(self, peers: Mapping[str, str]) -> None:
+    def _measure(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
         """Measure the network to nodes of other islands, and let them measure it to this one."""
         if self._probe is None:
             self._probe = Probe(self.place.node_id, self.place.ip)
         try:
-            self._probe.follow(peers, self.store.get(RAY_TOKEN))
+            self._probe.follow(wanted["ask"], wanted["reach"], self.store.get(RAY_TOKEN))
         except OSError as error:
             log.warning("the network cannot be measured: %s", error)
 

@@ -35,6 +35,7 @@ ROUNDS = 7
 NONCE = 32
 TURN_S = 30.0  # how long others may be measured to the same node before
 MOST_GUESTS = 32  # at the same time
+ALL, ONLY_REACH = b".", b"!"  # what is asked for
 NUMBER = struct.Struct("!d")
 
 
@@ -104,20 +105,29 @@ class Answerer:
             _read(guest, NONCE), proof(self.secret, "ask", self.node_id, nonce)
         ):
             raise _StrangerError("somebody without the run's secret asked")
+        if (first := _read(guest, 1)) == ONLY_REACH:
+            guest.sendall(first)
+            return
         with self._turn:
-            for _ in range(1 + ROUNDS):
+            guest.sendall(first)
+            for _ in range(ROUNDS):
                 guest.sendall(_read(guest, 1))
             guest.sendall(NUMBER.pack(_rate(guest)))
             _pour(guest, until_heard=False)
             _see_off(guest)
 
 
-def measure(address: str, node_id: str, secret: bytes, quiet_s: float = QUIET_S) -> Link:
-    """Measure the network to a node that answers at `ip:port`; a Link with an error if it fails."""
+def measure(
+    address: str, node_id: str, secret: bytes, *, what: bytes = ALL, quiet_s: float = QUIET_S
+) -> Link:
+    """Measure the network to a node that answers at `ip:port`; a Link with an error if it fails.
+
+    With `ONLY_REACH` nothing but a round trip is measured.
+    """
     ip, _, port = address.rpartition(":")
     try:
         with socket.create_connection((ip, int(port)), timeout=quiet_s) as peer:
-            return _ask(peer, node_id, secret)
+            return _ask(peer, node_id, secret, what)
     except TimeoutError:
         why = f"no answer within {quiet_s:g} s"
     except (OSError, _StrangerError) as error:
@@ -125,7 +135,7 @@ def measure(address: str, node_id: str, secret: bytes, quiet_s: float = QUIET_S)
     return Link(error=f"do not reach each other: {node_id} at {ip} on port {port}: {why}")
 
 
-def _ask(peer: socket.socket, node_id: str, secret: bytes) -> Link:
+def _ask(peer: socket.socket, node_id: str, secret: bytes, what: bytes) -> Link:
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     asked = secrets.token_bytes(NONCE)
     peer.sendall(asked)
@@ -135,17 +145,19 @@ def _ask(peer: socket.socket, node_id: str, secret: bytes) -> Link:
     peer.sendall(proof(secret, "ask", node_id, nonce))
     quiet_s = peer.gettimeout()
     peer.settimeout(TURN_S)
-    _round_trip_s(peer)
+    first_s = _round_trip_s(peer, what)
     peer.settimeout(quiet_s)
+    if what == ONLY_REACH:
+        return Link(round_trip_s=first_s)
     trips = [_round_trip_s(peer) for _ in range(ROUNDS)]
     _pour(peer, until_heard=True)
     (there,) = NUMBER.unpack(_read(peer, NUMBER.size))
     return Link(round_trip_s=min(trips), bytes_per_s=min(there, _rate(peer)))
 
 
-def _round_trip_s(peer: socket.socket) -> float:
+def _round_trip_s(peer: socket.socket, what: bytes = ALL) -> float:
     began = time.monotonic()
-    peer.sendall(b".")
+    peer.sendall(what)
     _read(peer, 1)
     return time.monotonic() - began
 
@@ -203,35 +215,46 @@ def _read(peer: socket.socket, size: int) -> bytes:
 
 @dataclass(slots=True)
 class Probe:
-    """What an agent measures for the controller: answers others, and asks whom it is told to."""
+    """What an agent measures for the controller: answers others, and asks whom it is told to.
+
+    A firewall or a translation of addresses may let connections pass one way only, and training
+    makes them both ways; so of two nodes one measures, and the other tries to reach it.
+    """
 
     node_id: str
     ip: str
     links: dict[str, Link] = field(default_factory=dict)  # by the peer's node id
+    reached: dict[str, Link] = field(default_factory=dict)
     _answerer: Answerer | None = None
-    _asked: set[str] = field(default_factory=set)
+    _asked: set[tuple[bytes, str]] = field(default_factory=set)
 
-    def follow(self, peers: Mapping[str, str], secret: bytes) -> None:
-        """Answer from now on, and measure to each peer once, by its address; never blocks."""
+    def follow(self, peers: Mapping[str, str], reach: Mapping[str, str], secret: bytes) -> None:
+        """Answer from now on, and ask each peer once, by its address; never blocks."""
         if self._answerer is None:
             self._answerer = Answerer(self.node_id, self.ip, secret)
             self._answerer.start()
-        for name in peers.keys() - self._asked:
-            self._asked.add(name)
-            args = (name, peers[name], secret)
-            threading.Thread(
-                target=self._measure, args=args, name="burst-measure", daemon=True
-            ).start()
+        for what, asked in ((ALL, peers), (ONLY_REACH, reach)):
+            for name, address in asked.items():
+                if (what, name) not in self._asked:
+                    self._asked.add((what, name))
+                    args = (what, name, address, secret)
+                    threading.Thread(
+                        target=self._measure, args=args, name="burst-measure", daemon=True
+                    ).start()
 
-    def _measure(self, name: str, address: str, secret: bytes) -> None:
-        self.links[name] = measure(address, name, secret)
+    def _measure(self, what: bytes, name: str, address: str, secret: bytes) -> None:
+        found = self.links if what == ALL else self.reached
+        found[name] = measure(address, name, secret, what=what)
 
     @property
     def told(self) -> Mapping[str, object]:
         """What the status says of it."""
         address = self._answerer.address if self._answerer else None
-        links = {name: asdict(link) for name, link in sorted(dict(self.links).items())}
-        return {"address": address, "links": links}
+        links, reached = (
+            {name: asdict(link) for name, link in sorted(dict(found).items())}
+            for found in (self.links, self.reached)
+        )
+        return {"address": address, "links": links, "reached": reached}
 
     def close(self) -> None:
         """Stop answering."""

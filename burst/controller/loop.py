@@ -461,14 +461,14 @@ class Controller:
             if wanted is not None and self._told.get(node.node_id) != encode(wanted):
                 self._tell(node.node_id, wanted)
 
-    def _to_probe(self, state: Active) -> Mapping[str, Mapping[str, str]]:
-        """Return to which addresses each node shall measure; none for one that only answers."""
-        found: dict[str, dict[str, str]] = {}
+    def _to_probe(self, state: Active) -> Mapping[str, Any]:
+        """Return to which addresses each node shall measure, and which it shall only reach."""
+        found: dict[str, dict[str, dict[str, str]]] = {}
         for node, peer in to_measure(state):
-            found.setdefault(peer.node_id, {})
-            peers = found.setdefault(node.node_id, {})
-            if (address := self._observer.answering.get(peer.node_id)) is not None:
-                peers[peer.node_id] = address
+            for what, one, other in (("ask", node, peer), ("reach", peer, node)):
+                part = found.setdefault(one.node_id, {"ask": {}, "reach": {}})
+                if (address := self._observer.answering.get(other.node_id)) is not None:
+                    part[what][other.node_id] = address
         return found
 
     def _tell(self, node_id: str, wanted: Mapping[str, Any]) -> None:

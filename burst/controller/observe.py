@@ -287,17 +287,25 @@ class Observer:
         self._probes = {pair: self._probes.get(pair, now_s) for pair in sorted(wanted)}
         self.answering = {}
         for name, peer in self._probes:
-            told = (read_json(self._store, status_key(name)) or {}).get("probe") or {}
-            answers = (read_json(self._store, status_key(peer)) or {}).get("probe") or {}
-            if answers.get("address"):
-                self.answering[peer] = answers["address"]
-            link = None
-            if peer in told.get("links", {}):
-                link = Link(**told["links"][peer])
-            elif now_s - self._probes[name, peer] > PROBE_S:
+            link = self._link(name, peer)
+            if link is None and now_s - self._probes[name, peer] > PROBE_S:
                 link = Link(error=f"{name} and {peer}: not measured within {PROBE_S:.0f} s")
             if link is not None:
                 yield Measured(node_id=name, peer_id=peer, link=link, work=work(), at_s=at_s)
+
+    def _link(self, name: str, peer: str) -> Link | None:
+        """Return what a node measured to another, once that one tried the way back."""
+        told, answers = (
+            (read_json(self._store, status_key(one)) or {}).get("probe") or {}
+            for one in (name, peer)
+        )
+        for one, said in ((name, told), (peer, answers)):
+            if said.get("address"):
+                self.answering[one] = said["address"]
+        there, back = told.get("links", {}).get(peer), answers.get("reached", {}).get(name)
+        links = [Link(**found) for found in (there, back) if found is not None]
+        failed = next((link for link in links if link.error), None)
+        return failed or (links[0] if len(links) == 2 else None)  # noqa: PLR2004 - both ways
 
     def vacancies(self, state: Active, choices: tuple[Choice, ...]) -> tuple[Place, ...] | None:
         """Return the vacant places that would be better than a node's; None if no node has any."""

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from typing import Any
 
 from burst.cost.events import Refused
 from burst.cost.network import Link
@@ -208,15 +209,18 @@ class FakeProvisioner:
             "time": stamp(self._cloud.clock.now()),
         }
         if (peers := wanted.get("probe")) is not None:
-            found = {peer: self._link(name, peer) for peer in peers}
-            links = {peer: asdict(link) for peer, link in found.items() if link is not None}
-            status["probe"] = {"address": f"{name}:1", "links": links}
+            status["probe"] = {
+                "address": f"{name}:1",
+                "links": self._links(name, peers["ask"]),
+                "reached": self._links(name, peers["reach"]),
+            }
         self._store.put(status_key(name), encode(status))
 
-    def _link(self, *names: str) -> Link | None:
-        """Measure between two nodes."""
-        one, other = (self._seen[name].request.choice.place for name in names)
-        return self._cloud.network(one, other)
+    def _links(self, name: str, peers: Collection[str]) -> dict[str, Any]:
+        """Measure from a node to others."""
+        places = {peer: self._seen[peer].request.choice.place for peer in (name, *peers)}
+        found = {peer: self._cloud.network(places[name], places[peer]) for peer in peers}
+        return {peer: asdict(link) for peer, link in found.items() if link is not None}
 
     def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
         return tuple(place for place in places for _ in range(self._cloud.vacant.get(place, 0)))

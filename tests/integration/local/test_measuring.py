@@ -90,11 +90,18 @@ def test_two_agents_measure_the_network_between_them(store: ObjectStore, start: 
     start("n001", "127.0.0.1")
     start("n002", "127.0.0.1")
     part: dict[str, Any] = {"ray": None, "driver": None}
-    store.put(desired_key("n001"), encode({**part, "probe": {}}))
-    store.put(desired_key("n002"), encode({**part, "probe": {}}))
-    address = told(store, "n001", lambda said: bool(said.get("address")))["address"]
-    store.put(desired_key("n002"), encode({**part, "probe": {"n001": address}}))
+    for name in ("n001", "n002"):
+        store.put(desired_key(name), encode({**part, "probe": {"ask": {}, "reach": {}}}))
+    one, two = (
+        told(store, name, lambda said: bool(said.get("address")))["address"]
+        for name in ("n001", "n002")
+    )
+    ask, reach = {"ask": {"n001": one}, "reach": {}}, {"ask": {}, "reach": {"n002": two}}
+    store.put(desired_key("n002"), encode({**part, "probe": ask}))
+    store.put(desired_key("n001"), encode({**part, "probe": reach}))
     link = told(store, "n002", lambda said: "n001" in said.get("links", {}))["links"]["n001"]
+    back = told(store, "n001", lambda said: "n002" in said.get("reached", {}))["reached"]["n002"]
+    assert back["error"] == ""
     assert link["error"] == ""
     assert link["bytes_per_s"] > 1e5
     assert link["round_trip_s"] > 0

@@ -68,6 +68,15 @@ def test_two_nodes_measure_round_trip_and_speed() -> None:
     assert link.bytes_per_s > 1e6
 
 
+def test_the_way_back_is_only_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_rate", None)
+    monkeypatch.setattr(probe, "_pour", None)
+    with answerer() as there:
+        link = measure(there.address, "n001", SECRET, what=probe.ONLY_REACH)
+    assert link.error == ""
+    assert link.round_trip_s > 0
+
+
 def test_a_slow_link_is_measured_as_slow_in_bounded_bytes() -> None:
     with answerer() as there:
         slow = SlowLink(there.address, bytes_per_s=1e6, late_s=0.002)
@@ -132,22 +141,24 @@ def test_a_probe_measures_each_peer_once_and_says_so_in_the_status(
     calls: list[str] = []
     done = threading.Event()
 
-    def measured(address: str, name: str, secret: bytes) -> Link:
-        calls.append(f"{name} {address} {secret.decode()}")
-        done.set()
+    def measured(address: str, name: str, secret: bytes, *, what: bytes) -> Link:
+        calls.append(f"{name} {address} {secret.decode()} {what.decode()}")
+        if len(calls) == 2:
+            done.set()
         return Link(round_trip_s=0.5, bytes_per_s=2.0)
 
     monkeypatch.setattr(probe, "measure", measured)
     mine = Probe("n002", "127.0.0.1")
     for _ in range(3):
-        mine.follow({"n001": "10.0.0.4:4711"}, SECRET)
+        mine.follow({"n001": "10.0.0.4:4711"}, {"n003": "10.0.0.6:4712"}, SECRET)
     assert done.wait(5)
     for thread in threading.enumerate():
         if thread.name == "burst-measure":
             thread.join(5)
-    assert calls == ["n001 10.0.0.4:4711 of the run"]
+    assert sorted(calls) == ["n001 10.0.0.4:4711 of the run .", "n003 10.0.0.6:4712 of the run !"]
     told = mine.told
     assert str(told["address"]).startswith("127.0.0.1:")
-    assert told["links"] == {"n001": {"round_trip_s": 0.5, "bytes_per_s": 2.0, "error": ""}}
+    link = {"round_trip_s": 0.5, "bytes_per_s": 2.0, "error": ""}
+    assert (told["links"], told["reached"]) == ({"n001": link}, {"n003": link})
     mine.close()
     assert mine.told["address"] is None

@@ -97,6 +97,14 @@ def test_a_run_goes_on_in_the_one_network_when_the_other_does_not_reach_it() -> 
     check_books(world)
 
 
+def test_a_network_that_lets_connections_pass_one_way_only_is_none() -> None:
+    world = world_of(FAST)
+    world.cloud.network = lambda one, _: NO_WAY if one == OWN.place else FAST
+    assert world.controller(LIMITS).run().reason == "finished"
+    assert pools_of_attempts(world) == [["ssh/lab"]]
+    check_books(world)
+
+
 def test_a_run_that_needs_more_nodes_than_its_own_network_has_is_where_it_gets_them() -> None:
     world = world_of(NO_WAY)
     done = world.controller(replace(LIMITS, least_nodes=2)).run()
