@@ -55,7 +55,7 @@ def to_measure(state: Active) -> Iterator[tuple[Node, Node]]:
         if node.state != "ready" or node.moving or node.node_id == state.head:
             continue
         mine = island(node.place)
-        for theirs in there.keys() - {mine, *node.met}:
+        for theirs in sorted(there.keys() - {mine, *node.met}):
             if not (there[theirs].moving or are_apart(state.bridges, mine, theirs)):
                 yield node, there[theirs]
 
