@@ -25,6 +25,7 @@ from burst.records import encode, notice_key
 if TYPE_CHECKING:
     from burst.controller.book import History
     from burst.controller.loop import Controller, Watcher
+    from burst.controller.networks import Networks
     from burst.controller.runs import Machine, Run, Runs
     from burst.cost.decide import Limits
     from burst.cost.offers import Offer, Plan
@@ -67,6 +68,13 @@ def runs() -> Runs:
     from burst.controller.runs import Runs
 
     return Runs(home(), store)
+
+
+def networks() -> Networks:
+    """Return what this person's runs measured between islands."""
+    from burst.controller.networks import Networks
+
+    return Networks(home() / "networks")
 
 
 def pools() -> Mapping[str, Any]:
@@ -422,6 +430,7 @@ def controller(
         watcher=watcher,
         env=node_env(env),
         driver_argv=DRIVER,
+        network=networks().note,
         tick_s=0.25 if run.store.uri.startswith("file:") else 2.0,  # each look costs requests
     )
     return Controller(run.record, limits(run), history, tools)

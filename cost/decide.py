@@ -14,12 +14,17 @@ set up, the run saves, and the nodes that they succeed are given back.
 
 Nodes form a Ray cluster around a head; each such cluster has one driver and its number. When head
 or driver is lost, the nodes that are left form the next one; they are not set up again.
+
+A node joins nodes of another island only once the network between them was measured. Islands that
+do not reach each other, or too slowly, are kept apart for the rest of the run: it goes on in one
+of them, and moves to the other as a whole or not at all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import combinations
 from typing import Literal, assert_never
 
 from burst.cost.events import (
@@ -33,6 +38,7 @@ from burst.cost.events import (
     Launch,
     LaunchRefused,
     Lead,
+    Measured,
     NodeLost,
     NodeUp,
     NoticeGiven,
@@ -50,13 +56,23 @@ from burst.cost.events import (
     Vacant,
     WorkersStarted,
 )
+from burst.cost.mixing import apart_here, fits, stray
 from burst.cost.moves import pays
+from burst.cost.network import (
+    Bridge,
+    are_apart,
+    bridge_of,
+    island,
+    joining_why_not,
+    with_bridge,
+)
 from burst.cost.placement import NEVER_S, Choice, Place, Refusal, choose, free_at, patience, refused
 
 NodeState = Literal["asked", "ready", "up"]
 Reason = Literal["finished", "stopped", "failed", "budget", "deadline", "stuck"]
 MOVE_SAVE_S = 60.0  # how long the save before a move may take
 NOTICE_GRACE_S = 60.0  # how long a node may stay after the moment it was to be taken
+MOST_CHANGES = 3  # of the side that a run is on whose islands must be apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +112,7 @@ class Node:
     wanted_s: float = 0.0  # since when a node with its index is wanted
     taken_s: float | None = None  # a notice said that it goes at this moment
     moving: bool = False  # a successor at a better place was asked for
+    met: tuple[str, ...] = ()  # other islands, of which it measured a node and may train with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +158,8 @@ class Active:
     late: bool = False  # at its present pace it ends after its deadline
     vacant_s: float | None = None  # since when a better place is vacant without a break
     parting_s: float | None = None  # when the save before the end of moving nodes was ordered
+    bridges: tuple[Bridge, ...] = ()  # what was measured between islands
+    changes: int = 0  # of the side, because two islands must be apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +214,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
             return _elect(ready, event.at_s, limits).decision
         case NodeUp():
             return _after_up(state, event, limits)
+        case Measured():
+            return _after_measurement(state, event, limits)
         case NodeLost():
             return _after_loss(state, event, limits)
         case SetupFailed():
@@ -207,10 +228,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one case per event
             fresh = step > state.step
             idle = 0 if fresh else state.idle_losses
             return replace(state, step=max(step, state.step), idle_losses=idle), ()
-        case Saved(step=step):
-            saved = replace(state, saved_step=max(step, state.saved_step))
-            parts = state.parting_s is not None and not state.stopping
-            return _part(_Step(saved)).decision if parts else (saved, ())
+        case Saved():
+            return _after_save(state, event, limits)
         case UserFailed(attempt=attempt, error=error):
             if attempt <= state.failed_attempt:  # an earlier controller has counted it
                 return state, ()
@@ -264,9 +283,13 @@ def _launch(
 def _choose(
     state: Active, wanted_s: float, at_s: float, limits: Limits
 ) -> tuple[Choice | None, float]:
-    """Choose a place; a run that is late waits for no better one."""
-    since_s = float("-inf") if state.late else wanted_s
-    return choose(limits.choices, state.refusals, at_s, since_s)
+    """Choose a place that the nodes reach; a run that is late waits for no better one."""
+    fitting = tuple(choice for choice in limits.choices if fits(state, choice))
+    return choose(fitting, state.refusals, at_s, _since(state, wanted_s))
+
+
+def _since(state: Active, wanted_s: float) -> float:
+    return float("-inf") if state.late else wanted_s
 
 
 def _ask(
@@ -295,7 +318,7 @@ def _after_start(state: Active, event: Started, limits: Limits) -> Decision:
     """Start from no nodes: all are asked for."""
     ends = tuple(End(node_id=node.node_id) for node in reversed(state.nodes))
     fresh = replace(state, stopping=None, idle_losses=0, failures=0, head="", driving=False)
-    fresh = replace(fresh, late=False, vacant_s=None, parting_s=None)
+    fresh = replace(fresh, late=False, vacant_s=None, parting_s=None, bridges=(), changes=0)
     step = _Step(fresh).then(*ends, nodes=(), waiting=(), refusals=())
     for index in range(limits.nodes + limits.head_apart):
         step = _launch(step, index, event.at_s, limits)
@@ -322,13 +345,14 @@ def _after_refusal(state: Active, event: LaunchRefused, limits: Limits) -> Decis
     step = _Step(replace(state, refusals=known, refusal=words))
     if state.stopping:
         return _drop(step, node).decision
-    return _or_stuck(_replace_node(step, node, event.at_s, limits, node.wanted_s))
+    return _or_stuck(_replace_node(step, node, event.at_s, limits, node.wanted_s), limits)
 
 
-def _or_stuck(step: _Step) -> Decision:
+def _or_stuck(step: _Step, limits: Limits) -> Decision:
     """End the run when a node is wanted, none is there, and no place will ever give one."""
     state = step.state
-    if not state.nodes and any(slot.until_s >= NEVER_S for slot in state.waiting):
+    never = choose(limits.choices, state.refusals, 0.0)[1] >= NEVER_S
+    if not state.nodes and state.waiting and never:
         done, ends = _done(state, "stuck", f"no place is left to ask; {state.refusal}")
         return done, step.actions + ends
     return step.decision
@@ -355,11 +379,15 @@ def _replace_node(
     One that a notice announced does not stand in for its successor, only for a while.
     """
     step = _drop(step, node)
-    stay = {n.index for n in step.state.nodes if n.taken_s is None}
-    taken = stay | {slot.index for slot in step.state.waiting}
-    if node.index in taken:
+    if node.index in _taken(step.state):
         return step
     return _launch(step, node.index, at_s, limits, wanted_s)
+
+
+def _taken(state: Active) -> set[int]:
+    """Return the indices of the nodes that there are and stay, and of those waited for."""
+    stay = {n.index for n in state.nodes if n.taken_s is None}
+    return stay | {slot.index for slot in state.waiting}
 
 
 # Forming a Ray cluster ---------------------------------------------------------------------------
@@ -422,6 +450,110 @@ def _maybe_drive(step: _Step, at_s: float, limits: Limits) -> _Step:
     return step.then(Drive(driver=state.driver), driving=True)
 
 
+# Islands -----------------------------------------------------------------------------------------
+
+
+def _after_measurement(state: Active, event: Measured, limits: Limits) -> Decision:
+    """Let a node train with another island's, or keep the two islands apart from now on."""
+    node, peer = _node(state, event.node_id), _node(state, event.peer_id)
+    if node is None or peer is None or state.stopping:
+        return state, ()
+    pair = (island(peer.place), island(node.place))
+    why = _why_apart(state, event)
+    bridge = Bridge(islands=_sorted(pair), link=event.link, apart=why)
+    step = _Step(replace(state, bridges=with_bridge(state.bridges, bridge)))
+    if why:
+        return _elect(_separate(step, event.at_s, limits), event.at_s, limits).decision
+    met = replace(node, met=(*node.met, pair[0]))
+    return step.then(nodes=tuple(met if n is node else n for n in state.nodes)).decision
+
+
+def _why_apart(state: Active, event: Measured) -> str:
+    """Say why a node must not join those that train; what is not known speaks for it."""
+    if event.link.error or event.work is None:
+        return event.link.error
+    up = {n.node_id for n in state.nodes if n.state == "up" and not n.moving}
+    if not up.issuperset(event.work.nodes):  # its pace is that of another group
+        return ""
+    why = joining_why_not(event.work, event.link, len(up) + 1, late=state.late)
+    return why and f"{event.link}: {why}"
+
+
+def _sorted(pair: tuple[str, str]) -> tuple[str, str]:
+    one, other = sorted(pair)
+    return one, other
+
+
+def _after_save(state: Active, event: Saved, limits: Limits) -> Decision:
+    """Let nodes go that have successors, or that only slow the others: nothing is lost now."""
+    step = _Step(replace(state, saved_step=max(event.step, state.saved_step)))
+    if state.stopping:
+        return step.decision
+    if state.parting_s is not None:
+        return _part(step).decision
+    found = stray(state, event.work) if event.work else None
+    if found is None:
+        return step.decision
+    home, other, why = found
+    bridge = bridge_of(state.bridges, home, other)
+    assert bridge is not None
+    apart = replace(bridge, apart=f"{bridge.link}: {why}")
+    step = step.then(bridges=with_bridge(state.bridges, apart))
+    return _separate(step, event.at_s, limits).decision
+
+
+def _separate(step: _Step, at_s: float, limits: Limits) -> _Step:
+    """Give nodes back until those that stay reach each other, and look for others instead."""
+    while (pair := apart_here(step.state)) is not None:
+        goes = _leaving_side(step.state, pair, at_s, limits)
+        leaving = [n for n in step.state.nodes if island(n.place) == goes and not n.moving]
+        for node in leaving:
+            step = _drop(step, node)
+        for node in leaving:
+            if node.index not in _taken(step.state):
+                step = _launch(step, node.index, at_s, limits, node.wanted_s)
+    return step
+
+
+def _leaving_side(state: Active, pair: tuple[str, str], at_s: float, limits: Limits) -> str:
+    """Return the island to leave: not the head's, unless only the other can give enough nodes."""
+    home, other = pair
+    count = sum(island(n.place) == home for n in state.nodes)
+    if state.driving or count >= limits.least_nodes:
+        return other
+    here, there = (tuple(c for c in limits.choices if island(c.place) == i) for i in pair)
+    full = all(any(r.covers(c.place) for r in state.refusals) for c in here)
+    return home if full and choose(there, state.refusals, at_s)[1] <= at_s else other
+
+
+def _change_sides(step: _Step, at_s: float, limits: Limits) -> _Step:
+    """Move the whole run to an island that its nodes do not reach, when theirs gives too few.
+
+    So does a run that is late. Without training to save, its nodes are given back at once.
+    """
+    state = step.state
+    lacks = len(state.nodes) < limits.least_nodes or state.late
+    busy = any(n.moving for n in state.nodes) or state.changes >= MOST_CHANGES
+    if not (state.waiting and lacks) or busy:
+        return step
+    wanted_s = min(slot.wanted_s for slot in state.waiting)
+    beyond = tuple(choice for choice in limits.choices if not fits(state, choice))
+    choice, when = choose(beyond, state.refusals, at_s, _since(state, wanted_s))
+    if choice is None or when > at_s:
+        return step
+    first, *others = sorted({n.index for n in state.nodes} | {s.index for s in state.waiting})
+    if state.driving:
+        step = step.then(nodes=tuple(replace(n, moving=True) for n in state.nodes))
+    else:
+        for node in state.nodes:
+            step = _drop(step, node)
+    step = step.then(waiting=(), changes=state.changes + 1)
+    step = _ask(step, first, choice, at_s, wanted_s, limits)
+    for index in others:
+        step = _launch(step, index, at_s, limits, at_s - choice.after_s)
+    return step
+
+
 # Losses ------------------------------------------------------------------------------------------
 
 
@@ -443,7 +575,7 @@ def _after_loss(state: Active, event: NodeLost, limits: Limits) -> Decision:
     if counted.stopping:  # nothing is replaced any more
         return _drop(step, lost).decision
     step = _replace_node(step, lost, event.at_s, limits)
-    return _or_stuck(_elect(step, event.at_s, limits))
+    return _or_stuck(_elect(step, event.at_s, limits), limits)
 
 
 def _after_driver(state: Active, event: DriverLost, limits: Limits) -> Decision:
@@ -515,7 +647,7 @@ def _after_vacant(state: Active, event: Vacant, limits: Limits) -> Decision:
     """Ask for successors at better places once these are vacant for long enough, if that pays."""
     vacant = tuple(p for p in event.places if free_at(state.refusals, p) <= event.at_s)
     moves = _moves(state, vacant, limits)
-    if not moves:
+    if not moves or _torn(state, moves):
         return replace(state, vacant_s=None), ()
     if state.vacant_s is None:
         return replace(state, vacant_s=event.at_s), ()
@@ -549,6 +681,13 @@ def _moves(
         if rank[choice.place] < rank[node.place]
         and choice.usd_per_hour < limits.choices[rank[node.place]].usd_per_hour
     )
+
+
+def _torn(state: Active, moves: tuple[tuple[Node, Choice], ...]) -> bool:
+    """Whether nodes would be on both sides of islands that must be apart."""
+    moved = {node.node_id: choice.place for node, choice in moves}
+    there = {island(moved.get(node.node_id, node.place)) for node in state.nodes}
+    return any(are_apart(state.bridges, *pair) for pair in combinations(sorted(there), 2))
 
 
 def _move_on(step: _Step, at_s: float) -> _Step:
@@ -617,7 +756,8 @@ def _after_tick(state: Active, event: Tick, limits: Limits) -> Decision:
         detail = f"{event.at_s:.0f} s of {limits.deadline_s:.0f} s are over"
         return _stop(state, "deadline", detail, event.at_s)
     step = _ask_again(_Step(_lateness(state, event, limits)), event.at_s, limits)
-    step = _move_on(_let_go(step, event.at_s), event.at_s)
+    step = _separate(_move_on(_let_go(step, event.at_s), event.at_s), event.at_s, limits)
+    step = _change_sides(step, event.at_s, limits)
     step = _elect(step, event.at_s, limits)
     return _maybe_drive(step, event.at_s, limits).decision
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from burst.cost.network import Link, Work
 from burst.cost.placement import Choice, Place, Reason
 
 # Events ------------------------------------------------------------------------------------------
@@ -69,6 +70,17 @@ class NodeUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A node measured the network to another one, of another island."""
+
+    node_id: str
+    peer_id: str
+    link: Link
+    work: Work | None  # of the group as it trains now, if it does
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetupFailed:
     """The task's own set-up failed on a node."""
 
@@ -118,6 +130,7 @@ class Saved:
 
     step: int
     at_s: float
+    work: Work | None = None  # of the steps before, if they tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +198,7 @@ Event = (
     | LaunchRefused
     | AgentUp
     | NodeUp
+    | Measured
     | SetupFailed
     | NodeLost
     | DriverLost

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 WINDOW = 20  # steps that the pace is taken over
+STEADY = 5  # so many, and the first ones, which are slow, do not rule it
 
 
 @dataclass(slots=True)
@@ -30,6 +31,11 @@ class Pace:
         ends = [end for end, _ in self._recent]
         took = [(after - before).total_seconds() for before, after in pairwise(ends)]
         return max(median(took), 0.0) if took else None
+
+    @property
+    def steady_s(self) -> float | None:
+        """Seconds per step, once there were enough of them to decide upon; never 0."""
+        return (self.seconds_per_step or None) if len(self._recent) > STEADY else None
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from burst.agent.deadman import DeadMan
 from burst.agent.notices import Notices
+from burst.agent.probe import Probe
 from burst.agent.ray_node import Child, ready, start, start_ray
 from burst.agent.set_up import SetUp
 from burst.agent.shipping import LogShipper
@@ -75,6 +76,7 @@ class Agent:
     stopped: bool = False  # set by a signal handler
     abandoned: bool = False  # it ended because its controller is gone
     _told: _Told = field(default_factory=_Told)
+    _probe: Probe | None = None
     _ray: Child | None = None
     _ray_since: float = 0.0
     _falls: int = 0
@@ -134,6 +136,10 @@ class Agent:
             self.abandoned = True
             return why
         self.set_up.step()
+        if wanted.get("probe") is not None and self.set_up.done:
+            self._measure(wanted["probe"])
+        elif self._probe is not None:
+            self._probe.close()
         if wanted.get("ray") and self.set_up.done:
             self._follow(wanted)
         if self.notices is not None and self._told.notice is None:
@@ -151,6 +157,15 @@ class Agent:
     def _children(self) -> list[Child]:
         driver = self._driver.child if self._driver else None
         return [child for child in (self._ray, driver, self.set_up.child) if child is not None]
+
+    def _measure(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
+        """Measure the network to nodes of other islands, and let them measure it to this one."""
+        if self._probe is None:
+            self._probe = Probe(self.place.node_id, self.place.ip)
+        try:
+            self._probe.follow(wanted["ask"], wanted["reach"], self.store.get(RAY_TOKEN))
+        except OSError as error:
+            log.warning("the network cannot be measured: %s", error)
 
     def _follow(self, wanted: Mapping[str, Any]) -> None:
         """Be part of the wanted Ray cluster; one that fell is started again, some times."""
@@ -233,6 +248,7 @@ class Agent:
             "driver": told.driver,
             "notice": told.notice,
             "error": told.error,
+            **({"probe": self._probe.told} if self._probe else {}),
         }
         if encode(said) == self._written and not beat:
             return

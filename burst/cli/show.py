@@ -78,7 +78,8 @@ def show_status(name: str, *, as_json: bool) -> None:
     """Print where a run stands."""
     status = _status(wiring.runs().find(name))
     if as_json:
-        print_json({**_brief(status), "nodes": status.nodes, "workers": status.workers})
+        more = {"nodes": status.nodes, "workers": status.workers, "network": status.network}
+        print_json({**_brief(status), **more})
         return
     driven = f"driven by {status.owner}" if status.live else "no controller drives it"
     nodes = words.plural(status.preemptions, "node")
@@ -91,6 +92,7 @@ def show_status(name: str, *, as_json: bool) -> None:
         f"  saved     {saved}",
         f"  losses    {nodes}, {restarts} of the workers",
     ]
+    lines += [f"  network   {' and '.join(b.islands)}: {words.network(b)}" for b in status.network]
     if status.detail:
         lines.append(f"  because   {words.first_line(status.detail)}")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from burst import wiring
 from burst.cli.output import plain, print_json, table
-from burst.cli.words import dollars, plural
-from burst.cost.offers import Offer, Plan, alike
+from burst.cli.words import dollars, human_time, plural
+from burst.cost.network import island
+from burst.cost.offers import Offer, Plan, alike, choice_of
 from burst.cost.offers import plan as plan_offers
 from burst.errors import NoOfferError, SpecError, UsageError
 from burst.task_specs.model import Task
@@ -122,6 +123,7 @@ def plan_json(task: Task, made: Plan) -> dict[str, object]:
         "usd_per_hour": plain(made.usd_per_hour),
         "most_usd": plain(made.most_usd),
         "why": made.why,
+        "network": network_lines(made),
         "warnings": list(task.warnings),
     }
 
@@ -157,8 +159,30 @@ def show_plan(task: Task, made: Plan) -> None:
     for refused in made.rejected:
         sys.stdout.write(f"   not {refused.offer.pool}: {refused.reason}\n")
     most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"
+    for said in network_lines(made):
+        sys.stdout.write(f"   network: {said}\n")
     sys.stdout.write(f"{task.name}: {most} ({made.why})\n")
     _warn(task)
+
+
+def network_lines(made: Plan) -> list[str]:
+    """Say what is known of the network between the best place and others that may be mixed."""
+    places = [island(choice_of(found).place) for found in made.candidates]
+    first, *others = dict.fromkeys(places) or [""]
+    known = {other: wiring.networks().known((first, other)) for other in others}
+    now = wiring.clock().now()
+    said = [
+        f"{first} and {other}: {link}; measured {human_time((now - at).total_seconds())} ago, and "
+        "again before nodes of both train together"
+        for other, (link, at) in ((o, found) for o, found in known.items() if found is not None)
+    ]
+    if unknown := [other for other in others if known[other] is None]:
+        more = f" and {plural(len(unknown) - 1, 'more island')}" if unknown[1:] else ""
+        said.append(
+            f"{first} to {unknown[0]}{more}: measured when a node of each is up; only nodes that "
+            "reach each other fast enough train together"
+        )
+    return said
 
 
 def _warn(task: Task) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,9 +13,11 @@ from burst.cost.events import (
     DriverLost,
     Event,
     LaunchRefused,
+    Measured,
     NodeLost,
     NodeUp,
     NoticeGiven,
+    Saved,
     SetupFailed,
     Started,
     StopAsked,
@@ -25,6 +27,7 @@ from burst.cost.events import (
     Vacant,
     WorkersStarted,
 )
+from burst.cost.network import Bridge
 from burst.records import moment
 
 KIB = 1024
@@ -52,6 +55,10 @@ def change(  # noqa: C901, PLR0911, PLR0912 - a line per kind
             return "refused", f"{node_id} by {state.refusal}; {_next_try(state, event.at_s)}"
         case NodeUp() if state.driving and all(node.state == "up" for node in state.nodes):
             return "ready", f"{plural(_carriers(state), 'node')}; starting the workers"
+        case Measured(node_id=node_id, peer_id=peer_id):
+            return "network", f"{node_id} and {peer_id}: {network(state.bridges[-1])}"
+        case Saved(work=work) if work is not None and _has_parted(state, work.nodes):
+            return "network", network(state.bridges[-1])
         case NodeLost(node_id=node_id, why=why):
             return "lost", f"{node_id} ({first_line(why)}); {_replacement(state, event)}"
         case DriverLost(why=why):
@@ -69,10 +76,25 @@ def change(  # noqa: C901, PLR0911, PLR0912 - a line per kind
             return "moving", moves
         case Tick() if state.stopping:
             return "stopping", f"{state.stopping.detail}; saving first"
+        case Tick() if moves := _moves(state, event.at_s):
+            return "moving", f"{moves}; {'the run is late' if state.late else 'too few nodes'}"
         case Tick() if rented := _rented(state, event.at_s):
             return "launching", rented
         case _:
             return None
+
+
+def network(bridge: Bridge) -> str:
+    """Say what was measured between two islands, and what follows."""
+    if bridge.apart:
+        return f"{bridge.apart}; {' and '.join(bridge.islands)} are kept apart"
+    return f"{bridge.link}"
+
+
+def _has_parted(state: Active, trained: Collection[str]) -> bool:
+    """Whether nodes that trained were just given back because their network is too slow."""
+    there = {node.node_id for node in state.nodes}
+    return bool(state.bridges and state.bridges[-1].apart and not there.issuperset(trained))
 
 
 def _carriers(state: Active) -> int:

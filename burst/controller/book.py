@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_args
 
 from burst.cost.decide import Active, Done, Node, Slot, State, Stopping
 from burst.cost.events import Action, Event
+from burst.cost.network import Bridge, Link
 from burst.cost.placement import Choice, Place, Refusal
 from burst.records import choice_json, moment, read_choice, stamp
 from burst.storage.journal import Journal
@@ -220,10 +221,17 @@ def read_state(raw: Mapping[str, Any]) -> State:
     values["nodes"] = tuple(_placed(Node, node) for node in values.get("nodes", ()))
     values["refusals"] = tuple(_placed(Refusal, one) for one in values.get("refusals", ()))
     values["waiting"] = tuple(Slot(**slot) for slot in values.get("waiting", ()))
+    values["bridges"] = tuple(_bridge(one) for one in values.get("bridges", ()))
     if values.get("stopping"):
         values["stopping"] = Stopping(**values["stopping"])
     return Active(**values)
 
 
 def _placed(kind: Callable[..., T], raw: Mapping[str, Any]) -> T:
-    return kind(**{**raw, "place": Place(**raw["place"])})
+    lists = {key: tuple(value) for key, value in raw.items() if isinstance(value, list)}
+    return kind(**{**raw, **lists, "place": Place(**raw["place"])})
+
+
+def _bridge(raw: Mapping[str, Any]) -> Bridge:
+    one, other = raw["islands"]
+    return Bridge(islands=(one, other), link=Link(**raw["link"]), apart=raw["apart"])

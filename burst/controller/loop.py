@@ -23,6 +23,7 @@ from burst.cost.events import (
     Launch,
     LaunchRefused,
     Lead,
+    Measured,
     NodeLost,
     Progressed,
     Save,
@@ -35,6 +36,8 @@ from burst.cost.events import (
     Tick,
     Vacant,
 )
+from burst.cost.mixing import members, to_measure
+from burst.cost.network import Bridge, Work
 from burst.cost.pace import Pace
 from burst.cost.placement import Choice
 from burst.errors import LeftoverError, StorageError, TransientError
@@ -104,6 +107,7 @@ class Tools:
     watcher: Watcher
     env: Mapping[str, str] = field(repr=False)  # for every node: the user's variables and secrets
     driver_argv: tuple[str, ...]
+    network: Callable[[Bridge, datetime], None] = lambda *_: None  # told what was measured
     tick_s: float = 0.25
     renew_s: float = 5.0
 
@@ -129,6 +133,8 @@ class Controller:
         self._age_at_start = max(0.0, (tools.clock.now() - moment(run.created)).total_seconds())
         self._renewed = tools.clock.monotonic()
         self._pace = Pace()
+        self._trains: tuple[str, ...] = ()  # the nodes of the newest attempt
+        self._gradient_bytes = 0
         self._at: tuple[int, int | None] = (0, None)  # the last step, and how many there are
         self._reached: State = history.state  # the last that was written down and acted on
 
@@ -317,7 +323,7 @@ class Controller:
         while self._asked:
             yield self._asked[0]  # it is there, and heeded, until it is written down
             del self._asked[0]
-        for found in self._observer.events(state, self._age()):
+        for found in self._observer.events(state, self._age(), self._work):
             if isinstance(found, Mapping):
                 self._keep_pace(found)
                 self._tools.watcher.fact(found)
@@ -335,9 +341,19 @@ class Controller:
     def _keep_pace(self, fact: Fact) -> None:
         if fact["kind"] == "attempt":
             self._pace.restart()
+            self._trains = tuple(fact["nodes"])
+        elif fact["kind"] == "saved":
+            self._gradient_bytes = int(fact.get("gradient_bytes", 0))
         elif fact["kind"] == "step":
             self._pace.add(moment(fact["end"]), int(fact["tokens"]))
             self._at = (int(fact["step"]), fact.get("total"))
+
+    def _work(self) -> Work | None:
+        """Return how the training goes; None while that is not known, or not for its nodes."""
+        step_s = self._pace.steady_s
+        if step_s is None or not self._gradient_bytes or not self._trains:
+            return None
+        return Work(step_s=step_s, nodes=self._trains, gradient_bytes=self._gradient_bytes)
 
     def _age(self) -> float:
         return self._age_at_start + self._tools.clock.elapsed() - self._began
@@ -382,6 +398,8 @@ class Controller:
             self._insist(lambda: self._tools.book.decision(event, actions, after, at))
         if after != state:
             self._tools.watcher.decided(after, event, at)
+        if isinstance(event, Measured) and isinstance(after, Active) and after != state:
+            self._tools.network(after.bridges[-1], at)
         if isinstance(event, Finished | Stopped) and isinstance(state, Active) and state.driving:
             self._await_driver(state.head)
         for action in actions:
@@ -452,10 +470,24 @@ class Controller:
 
     def _steer(self, state: Active) -> None:
         """Tell every node what it shall be, when that changed."""
+        probes, joined = self._to_probe(state), members(state)
         for node in state.nodes:
-            wanted = self._wanted(state, node)
+            wanted = self._wanted(state, node) if node.node_id in joined else None
+            if node.node_id in probes:
+                part = wanted or {"ray": None, "driver": None}
+                wanted = {**part, "probe": probes[node.node_id]}
             if wanted is not None and self._told.get(node.node_id) != encode(wanted):
                 self._tell(node.node_id, wanted)
+
+    def _to_probe(self, state: Active) -> Mapping[str, Any]:
+        """Return to which addresses each node shall measure, and which it shall only reach."""
+        found: dict[str, dict[str, dict[str, str]]] = {}
+        for node, peer in to_measure(state):
+            for what, one, other in (("ask", node, peer), ("reach", peer, node)):
+                part = found.setdefault(one.node_id, {"ask": {}, "reach": {}})
+                if (address := self._observer.answering.get(other.node_id)) is not None:
+                    part[what][other.node_id] = address
+        return found
 
     def _tell(self, node_id: str, wanted: Mapping[str, Any]) -> None:
         data = encode(wanted)

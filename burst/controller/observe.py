@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from burst.cost.events import (
     Event,
     Finished,
     LaunchRefused,
+    Measured,
     NodeLost,
     NodeUp,
     NoticeGiven,
@@ -30,6 +31,8 @@ from burst.cost.events import (
     UserFailed,
     WorkersStarted,
 )
+from burst.cost.mixing import to_measure
+from burst.cost.network import Link, Work
 from burst.cost.placement import Choice, Place
 from burst.errors import StorageError, TransientError
 from burst.ports import Clock, NodeView, Provisioner
@@ -51,6 +54,7 @@ log = logging.getLogger(__name__)
 
 DOUBT_S = 15.0  # without a heartbeat for so long, a node's pool is asked about it
 SILENT_S = 60.0  # for so long, and it is lost whatever its pool says
+PROBE_S = 60.0  # how long a node may take to measure the network to another
 
 
 def read_json(store: Readable, key: str) -> dict[str, Any] | None:
@@ -94,6 +98,12 @@ class FactReader:
                 yield from _facts(data, chunk_key(attempt, self.chunks[attempt]))
 
 
+def _begun(record: AttemptRecord) -> Fact:
+    nodes = sorted({worker.node_id for worker in record.workers})
+    found = {"kind": "attempt", "attempt": record.attempt, "time": record.started}
+    return {**found, "nodes": nodes}
+
+
 def _facts(data: bytes, key: str) -> Iterator[Fact]:
     for line in data.splitlines():
         try:
@@ -135,6 +145,8 @@ class Observer:
         self._notices: set[str] = set()
         self._pulses: dict[str, Pulse] = {}
         self._doubted: set[str] = set()
+        self._probes: dict[tuple[str, str], float] = {}  # since when nodes are to be measured
+        self.answering: dict[str, str] = {}  # where nodes can be measured to
         self._stop_seen = False
         self.error_type = "TrainingError"
 
@@ -144,23 +156,27 @@ class Observer:
         `going_on`: the newest attempt may still run, so its end is news.
         """
         for record in self.facts.new_attempts():
-            yield {"kind": "attempt", "attempt": record.attempt, "time": record.started}
+            yield _begun(record)
             yield from self.facts.new_facts()
         self._outcomes = set(range(1, self.facts.attempt + (not going_on)))
 
-    def events(self, state: Active, at_s: float) -> Iterator[Event | Fact]:
+    def events(
+        self, state: Active, at_s: float, work: Callable[[], Work | None]
+    ) -> Iterator[Event | Fact]:
         """Yield what happened, facts of the training included, in an order that makes sense.
 
-        Outcomes come before losses: a group that ended well takes its driver with it.
+        Outcomes come before losses: a group that ended well takes its driver with it. `work` is
+        asked only once the facts before are taken.
         """
-        yield from self._training(at_s)
+        yield from self._training(at_s, work)
         yield from self._outcome(state, at_s)
         yield from self._nodes(state, at_s)
+        yield from self._measured(state, at_s, work)
         yield from self._requests(at_s)
 
-    def _training(self, at_s: float) -> Iterator[Event | Fact]:
+    def _training(self, at_s: float, work: Callable[[], Work | None]) -> Iterator[Event | Fact]:
         for record in self.facts.new_attempts():
-            yield {"kind": "attempt", "attempt": record.attempt, "time": record.started}
+            yield _begun(record)
             yield WorkersStarted(attempt=record.attempt, world_size=record.world_size, at_s=at_s)
         highest = 0
         for fact in self.facts.new_facts():
@@ -168,7 +184,7 @@ class Observer:
             if fact["kind"] == "step":
                 highest = max(highest, int(fact["step"]))
             elif fact["kind"] == "saved":
-                yield Saved(step=int(fact["step"]), at_s=at_s)
+                yield Saved(step=int(fact["step"]), work=work(), at_s=at_s)
         if highest:
             yield Progressed(step=highest, at_s=at_s)
 
@@ -261,6 +277,35 @@ class Observer:
             self._notices.add(name)
             left = float(notice.get("left_s", 0.0))
             yield NoticeGiven(node_id=name, deadline_s=left, at_s=at_s)
+
+    def _measured(
+        self, state: Active, at_s: float, work: Callable[[], Work | None]
+    ) -> Iterator[Event]:
+        """Yield what nodes measured; one that does not in time does not reach the other."""
+        wanted = {(node.node_id, peer.node_id) for node, peer in to_measure(state)}
+        now_s = self._clock.monotonic()
+        self._probes = {pair: self._probes.get(pair, now_s) for pair in sorted(wanted)}
+        self.answering = {}
+        for name, peer in self._probes:
+            link = self._link(name, peer)
+            if link is None and now_s - self._probes[name, peer] > PROBE_S:
+                link = Link(error=f"{name} and {peer}: not measured within {PROBE_S:.0f} s")
+            if link is not None:
+                yield Measured(node_id=name, peer_id=peer, link=link, work=work(), at_s=at_s)
+
+    def _link(self, name: str, peer: str) -> Link | None:
+        """Return what a node measured to another, once that one tried the way back."""
+        told, answers = (
+            (read_json(self._store, status_key(one)) or {}).get("probe") or {}
+            for one in (name, peer)
+        )
+        for one, said in ((name, told), (peer, answers)):
+            if said.get("address"):
+                self.answering[one] = said["address"]
+        there, back = told.get("links", {}).get(peer), answers.get("reached", {}).get(name)
+        links = [Link(**found) for found in (there, back) if found is not None]
+        failed = next((link for link in links if link.error), None)
+        return failed or (links[0] if len(links) == 2 else None)  # noqa: PLR2004 - both ways
 
     def vacancies(self, state: Active, choices: tuple[Choice, ...]) -> tuple[Place, ...] | None:
         """Return the vacant places that would be better than a node's; None if no node has any."""

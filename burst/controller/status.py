@@ -14,6 +14,7 @@ from burst.controller.runs import Run
 from burst.cost.bill import Bill
 from burst.cost.decide import Active
 from burst.cost.ledger import spent
+from burst.cost.network import Bridge
 from burst.cost.placement import Place
 from burst.cost.report import RunCost, summarise
 from burst.ports import Clock
@@ -58,6 +59,7 @@ class RunStatus:
     nodes: tuple[NodeStatus, ...]
     workers: tuple[WorkerRecord, ...]
     progress: Progress
+    network: tuple[Bridge, ...]  # what was measured between the run's islands
 
 
 def status_of(run: Run, clock: Clock, alive: Alive) -> RunStatus:
@@ -84,6 +86,7 @@ def status_of(run: Run, clock: Clock, alive: Alive) -> RunStatus:
         nodes=tuple(_node(span, state) for span in history.spans),
         workers=workers if live else (),
         progress=progress,
+        network=state.bridges if isinstance(state, Active) else (),
     )
 
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from typing import Any
 
 from burst.cost.events import Refused
+from burst.cost.network import Link
 from burst.cost.placement import Place
 from burst.errors import TransientError
 from burst.ports import Clock, NodeRequest, NodeView
 from burst.records import desired_key, encode, stamp, status_key
 from burst.storage.port import ObjectStore
+
+FAST = Link(round_trip_s=0.0002, bytes_per_s=1.25e9)
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class FakeCloud:
     machines: dict[str, Machine] = field(default_factory=dict)  # by token; ever made
     calls: int = 0
     vacant: dict[Place, int] = field(default_factory=dict)  # what it says it could give
+    network: Callable[[Place, Place], Link | None] = lambda *_: FAST  # None: never measured
 
     def create(self, request: NodeRequest) -> bool:
         """Make a machine; return whether there was stock. TransientError: perhaps not made."""
@@ -203,7 +208,19 @@ class FakeProvisioner:
             "beat": self._beat,
             "time": stamp(self._cloud.clock.now()),
         }
+        if (peers := wanted.get("probe")) is not None:
+            status["probe"] = {
+                "address": f"{name}:1",
+                "links": self._links(name, peers["ask"]),
+                "reached": self._links(name, peers["reach"]),
+            }
         self._store.put(status_key(name), encode(status))
+
+    def _links(self, name: str, peers: Collection[str]) -> dict[str, Any]:
+        """Measure from a node to others."""
+        places = {peer: self._seen[peer].request.choice.place for peer in (name, *peers)}
+        found = {peer: self._cloud.network(places[name], places[peer]) for peer in peers}
+        return {peer: asdict(link) for peer, link in found.items() if link is not None}
 
     def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
         return tuple(place for place in places for _ in range(self._cloud.vacant.get(place, 0)))

@@ -22,6 +22,7 @@ class DataParallel:
         self._dtype = reduce(torch.promote_types, (p.dtype for p in self._parameters))
         self._like = torch.empty(0, dtype=self._dtype, device=self._parameters[0].device)
         self._size = sum(p.numel() for p in self._parameters) + len(self._parameters)
+        self.gradient_bytes = self._size * self._dtype.itemsize
 
     def after_backward(self, slot: int) -> None:
         self._reduction.add(slot, self._take())

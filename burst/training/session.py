@@ -446,6 +446,7 @@ class Session:
             start=_iso(started),
             end=_iso(time.time()),
             size_bytes=size,
+            gradient_bytes=self._strategy.gradient_bytes,
         )
         if self.is_main:
             apply_keep(

@@ -15,6 +15,7 @@ class Strategy(Protocol):
     """Holds the model, turns slots' gradients into the gradient of the whole step."""
 
     model: nn.Module  # what the training loop calls
+    gradient_bytes: int  # that each worker gives to the sum, and gets back
 
     def after_backward(self, slot: int) -> None:
         """Take the gradients that the backward pass of this slot left; clear them."""

@@ -52,6 +52,7 @@ class World:
         self.steps = steps
         self.step = 0
         self.saved = 0
+        self.gradient_bytes = 0
         self.attempt = 0
         self.chunk = 0
         self.seconds = 0.0
@@ -116,9 +117,14 @@ class World:
         self.attempt += 1
         self.chunk = 0
         self.step = self.saved
+        joined = [
+            node
+            for node in self.nodes()
+            if (self._wanted(node).get("ray") or {}).get("cluster") == driver
+        ]
         workers = tuple(
             WorkerRecord(rank=n, node_id=node, host="h", pid=n, start_time=0.0)
-            for n, node in enumerate(self.nodes())
+            for n, node in enumerate(joined)
         )
         record = AttemptRecord(
             attempt=self.attempt,
@@ -150,7 +156,8 @@ class World:
         stop = self._stop_ordered()
         if stop or self.step == self.steps or self.step % 4 == 0:
             self.saved = self.step
-            self.tell({"kind": "saved", "step": self.step, "size_bytes": 1, **common})
+            saved = {"kind": "saved", "step": self.step, "size_bytes": 1}
+            self.tell({**saved, "gradient_bytes": self.gradient_bytes, **common})
         if stop or self.step == self.steps:
             self.end("stopped" if stop else "finished")
 

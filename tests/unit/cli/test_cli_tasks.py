@@ -6,6 +6,8 @@ import io
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,9 +17,11 @@ from burst import wiring
 from burst.cli.tasks import Given, confirm, read_task, user_env
 from burst.controller.loop import Controller
 from burst.controller.runs import Run
+from burst.cost.network import Bridge, Link
 from burst.cost.offers import Plan
 from burst.errors import OwnedError, UsageError
 from burst.records import TASK
+from burst.task_specs.parse import parse
 from cli_scene import Call, Scene
 
 SECRET = "tok-SECRET-123"  # noqa: S105
@@ -108,6 +112,31 @@ def test_the_plan_shows_where_at_what_price_and_the_most_it_can_cost(
         ),
         "",
     )
+
+
+def test_the_plan_says_what_is_known_of_the_network_between_islands(
+    burst: Call, file: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    pools = [("ssh/lab", ""), ("aws", "eu-west-1"), ("aws", "us-east-1"), ("lambda", "us-west-1")]
+    (mine,) = wiring.offers(parse(b"name: x\nrun: x\n", source="x"))
+    found = [replace(mine, pool=pool, region=region) for pool, region in pools]
+    monkeypatch.setattr(wiring, "offers", lambda _: found)
+    pair = ("aws/us-east-1", "ssh/lab")
+    link = Link(round_trip_s=0.012, bytes_per_s=1e7)
+    now = wiring.clock().now()
+    wiring.networks().note(Bridge(islands=pair, link=link), now - timedelta(hours=3, minutes=1))
+    assert (home / "networks").is_dir()
+    file.write_text("name: x\nrun: x\n")
+    known, unknown = json.loads(burst("plan", file, "--json").out)["network"]
+    assert known == (
+        "ssh/lab and aws/us-east-1: 12 ms, 80 Mbit/s; measured 3 h 1 min ago, and again before "
+        "nodes of both train together"
+    )
+    assert unknown == (
+        "ssh/lab to aws/eu-west-1 and 1 more island: measured when a node of each is up; only "
+        "nodes that reach each other fast enough train together"
+    )
+    assert f"   network: {known}\n   network: {unknown}\n" in burst("plan", file).out
 
 
 def test_a_free_machine_costs_nothing_and_says_so(burst: Call, file: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, get_args
@@ -15,6 +16,7 @@ from burst.cost.events import (
     Event,
     Finished,
     LaunchRefused,
+    Measured,
     NodeLost,
     NodeUp,
     NoticeGiven,
@@ -31,6 +33,7 @@ from burst.cost.events import (
     Vacant,
     WorkersStarted,
 )
+from burst.cost.network import Bridge, Link, Work
 from burst.cost.placement import Place
 from burst.records import stamp
 from cli_scene import BEGIN, at
@@ -173,8 +176,45 @@ def test_a_change_is_one_line_or_nothing(
     assert words.change(state, event) == expected
 
 
+LINK = Link(round_trip_s=0.012, bytes_per_s=1e7)
+BRIDGE = Bridge(islands=("aws/us-east-1", "ssh/lab"), link=LINK)
+SLOW = replace(BRIDGE, apart="12 ms, 80 Mbit/s: a step would take 3.2 s instead of 0.8 s")
+
+
+def test_what_was_measured_between_two_nodes_is_said_with_what_follows() -> None:
+    event = Measured(node_id="n002", peer_id="n001", link=LINK, work=None, at_s=1.0)
+    state = replace(active("up", "ready"), bridges=(BRIDGE,))
+    assert words.change(state, event) == ("network", "n002 and n001: 12 ms, 80 Mbit/s")
+    said = words.change(replace(state, bridges=(SLOW,)), event)
+    assert said == (
+        "network",
+        f"n002 and n001: {SLOW.apart}; aws/us-east-1 and ssh/lab are kept apart",
+    )
+
+
+def test_nodes_that_leave_after_a_save_because_of_the_network_are_told_of() -> None:
+    work = Work(step_s=3.2, nodes=("n001", "n002"), gradient_bytes=1)
+    saved = Saved(step=8, at_s=1.0, work=work)
+    left = replace(active("up"), bridges=(SLOW,))
+    assert words.change(left, saved) == ("network", words.network(SLOW))
+    assert words.change(replace(active("up", "up"), bridges=(SLOW,)), saved) is None
+    assert words.change(replace(active("up", "up"), bridges=(BRIDGE,)), saved) is None
+
+
+def test_a_run_that_moves_as_a_whole_says_why() -> None:
+    there = active("up")
+    moving = replace(there.nodes[0], moving=True)
+    heir = Node(node_id="n002", index=0, state="asked", since_s=9.0, place=AWS)
+    state = replace(there, nodes=(moving, heir), late=True)
+    said = words.change(state, Tick(at_s=9.0, spent_usd=Decimal(0)))
+    assert said == (
+        "moving",
+        "n001 in local box to aws/us-east-1a m6i.large spot; the run is late",
+    )
+
+
 def test_every_kind_of_event_is_above() -> None:
-    assert {type(event) for _, event, _ in CHANGES} == set(get_args(Event))
+    assert {type(event) for _, event, _ in CHANGES} | {Measured} == set(get_args(Event))
 
 
 def test_a_node_lost_before_training_began_is_replaced_and_nothing_starts_over() -> None:
