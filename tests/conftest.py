@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from fault_proxy import FaultProxy
 from oss_front import OssFront
 
+settings.register_profile("burst", deadline=None)  # no test depends on how fast a machine is
+settings.load_profile("burst")
 _NUMBERS = itertools.count(1)
 
 

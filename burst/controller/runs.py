@@ -189,6 +189,7 @@ class Runs:
         through the store. The id's last part is random, and the claim is a conditional create, so
         two runs started at the same moment never share a folder.
         """
+        _check_fits(task, machine)
         base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
         if not (machine.shared or machine.same_files) and base.startswith(("file:", "/")):
             raise SetupError(
@@ -202,7 +203,6 @@ class Runs:
             for number, mount in enumerate(packed_mounts(task))
         }
         folders = {key: folder for key, (folder, _) in mounts.items()}
-        _check_fits(task, machine)
         place = self._open(base)
         if not place.uri.startswith("file:"):
             check_store(place)  # before anything is rented that needs it

@@ -39,7 +39,7 @@ class Chooser(Protocol):
         """Return for how long a process stands still now."""
         ...
 
-    def mishap(self) -> Mishap:
+    def mishap(self, verb: str) -> Mishap:
         """Return what becomes of an operation."""
         ...
 
@@ -56,12 +56,15 @@ class Chance:
     stalls_s: Sequence[float]
     stall: float = 0.08
     trouble: float = 0.06
+    dying_takers: float = 0.0  # how many die as soon as they have made their claim
     mishaps: Sequence[Mishap] = ("fail", "lost", "repeated", "late", "die", "die after")
 
     def stall_s(self) -> float:
         return self.dice.choice(self.stalls_s) if self.dice.random() < self.stall else 0.0
 
-    def mishap(self) -> Mishap:
+    def mishap(self, verb: str) -> Mishap:
+        if verb == "create" and self.dice.random() < self.dying_takers:
+            return "die after"
         return self.dice.choice(self.mishaps) if self.dice.random() < self.trouble else "fine"
 
     def first(self, ready: Sequence[int]) -> int:
@@ -83,7 +86,8 @@ class Script:
         self.num_stalls += 1
         return self.stalls.get(self.num_stalls, 0.0)
 
-    def mishap(self) -> Mishap:
+    def mishap(self, verb: str) -> Mishap:
+        del verb
         self.num_mishaps += 1
         return self.mishaps.get(self.num_mishaps, "fine")
 
@@ -184,9 +188,9 @@ class World:
         """Stand still for as long as the chooser says; others may go on even if it is not long."""
         self.pause(process, self._chooser.stall_s())
 
-    def mishap(self) -> Mishap:
+    def mishap(self, verb: str) -> Mishap:
         """Say what becomes of an operation."""
-        return self._chooser.mishap()
+        return self._chooser.mishap(verb)
 
     def later(self, call: Callable[[], object]) -> None:
         """Let something take place when the chooser's next stall is over."""
@@ -380,7 +384,7 @@ class FatefulStore:
     def _befall(self, verb: str, call: Callable[[], _T]) -> _T:
         world, process = self._world, self._process
         world.stall(process)
-        mishap = world.mishap()
+        mishap = world.mishap(verb)
         if mishap == "die":
             raise Killed
         if mishap == "late" and verb in {"put", "create"}:

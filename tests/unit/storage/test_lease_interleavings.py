@@ -22,9 +22,10 @@ STALLS_S = (0.5, 1.5, 3.5, 6.5, 13.0)
 def process(number: int, *, host: str = "", **more: float) -> Process:
     name = "abc"[number]
     owner = Owner(host=host or name, pid=number, started_at="0", name=name)
-    return Process(number=number, owner=owner, ttl_s=TTL_S, **more)  # type: ignore[arg-type]
+    return Process(number=number, owner=owner, **{"ttl_s": TTL_S, **more})  # type: ignore[arg-type]
 
 
+@pytest.mark.timeout(300)
 def test_three_processes_in_any_order_at_random() -> None:
     for seed in range(NUM_MEETINGS):
         meet_at_random(seed)
@@ -62,6 +63,18 @@ def meet_at_random(seed: int) -> World:
     return world
 
 
+def test_takers_that_die_once_they_have_claimed() -> None:
+    """The next one, on the same machine, knows it at once; the owner before may have come back."""
+    for seed in range(NUM_MEETINGS):
+        dice = random.Random(seed)
+        world = World(Chance(dice, STALLS_S, stall=0.1, trouble=0.0, dying_takers=0.4))
+        world.add(process(0, ttl_s=dice.choice((TTL_S, 2 * TTL_S)), renewals=12))
+        world.add(process(1, host="y", starts_s=0.5))
+        world.add(process(2, host="y", starts_s=dice.choice((0.5, 3.0, 6.0, 9.0))))
+        world.run()
+        world.check()
+
+
 def test_the_random_meetings_hold_what_matters() -> None:
     """They would prove nothing if hands never changed, or nobody was ever waited for."""
     worlds = [meet_at_random(seed) for seed in range(100)]
@@ -79,6 +92,7 @@ def meet(script: Script) -> World:
     return world
 
 
+@pytest.mark.timeout(300)
 def test_every_two_stalls_of_two_processes() -> None:
     stall_twice((OVER_TTL_S,))
 
@@ -100,8 +114,21 @@ def stalled(script: Script, stalls_s: Sequence[float]) -> Iterator[Script]:
             yield once
 
 
-@pytest.mark.parametrize("mishap", ["fail", "lost", "repeated", "late", "die", "die after"])
-def test_every_stall_and_every_mishap_of_two_processes(mishap: Mishap) -> None:
+MISHAPS: tuple[Mishap, ...] = ("fail", "lost", "repeated", "late", "die", "die after")
+
+
+@pytest.mark.parametrize("mishap", MISHAPS)
+def test_every_mishap_of_two_processes(mishap: Mishap) -> None:
+    plain = Script()
+    meet(plain)
+    for number in range(1, plain.num_mishaps + 1):
+        meet(Script(mishaps={number: mishap}))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mishap", MISHAPS)
+def test_every_stall_beside_every_mishap_of_two_processes(mishap: Mishap) -> None:
     plain = Script()
     meet(plain)
     for number in range(1, plain.num_mishaps + 1):
