@@ -198,6 +198,23 @@ def test_a_launch_that_a_dead_controller_left_in_a_queue_has_a_row(
     assert abs((ended - made["n001"].ended).total_seconds()) <= 1
 
 
+def test_a_launch_of_a_dead_controller_that_nobody_saw_a_machine_of_is_told() -> None:
+    """Its machine ended before the takeover, at a cloud that forgets what has ended."""
+    world = World(steps=20)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    with pytest.raises(Killed):  # as the first launch is written down
+        world.controller(LIMITS, store=Deadly(world.store, 3, after=False)).run()
+    assert world.ever() == ["n001"]
+    world.cloud.machines.clear()
+    assert world.controller(LIMITS).run().reason == "finished"
+    rows = {span.node_id: span for span in read_history(Journal(world.store)).spans}
+    assert rows["n001"].refused
+    assert rows["n001"].note == "its controller died as it asked, and no machine of it was seen"
+    assert read_history(Journal(world.store)).intents == ()
+    check_books(world)
+
+
 class Away:
     """A store that cannot be reached for some time."""
 
