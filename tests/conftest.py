@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
+import hypothesis
 import pytest
 
 from fault_proxy import FaultProxy
+
+hypothesis.settings.register_profile("burst", deadline=None)  # how long a test takes proves nothing
+hypothesis.settings.load_profile("burst")
 
 _NUMBERS = itertools.count(1)
 
