@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
-from hypothesis import settings
 
 from fault_proxy import FaultProxy
 from oss_front import OssFront
 
-settings.register_profile("burst", deadline=None)  # no test depends on how fast a machine is
-settings.load_profile("burst")
+hypothesis.settings.register_profile("burst", deadline=None)  # how long a test takes proves nothing
+hypothesis.settings.load_profile("burst")
+
 _NUMBERS = itertools.count(1)
 
 

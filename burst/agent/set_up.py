@@ -69,8 +69,7 @@ class SetUp:
         for key, folder in mounts.items():
             target = Path(folder).expanduser()
             make(target)
-            with tarfile.open(fileobj=io.BytesIO(self._store.get(key))) as archive:
-                archive.extractall(target, filter="tar")
+            unpack_into(self._store.get(key), target)
         done.touch()
 
     def _workdir(self, run: RunRecord) -> Path:
@@ -99,6 +98,21 @@ def make(folder: Path) -> None:
     except PermissionError:
         argv = ["sudo", "-n", "install", "-d", "-o", str(os.getuid()), "-g", str(os.getgid())]
         subprocess.run([*argv, str(folder)], check=True, capture_output=True)
+
+
+def unpack_into(data: bytes, folder: Path) -> None:
+    """Unpack a tar archive into a folder that is there, as root if it has to be: `/`, say.
+
+    What is unpacked is this user's; the folder itself stays whose it is.
+    """
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        try:
+            archive.extractall(folder, filter="tar")
+        except PermissionError:
+            with tempfile.TemporaryDirectory() as scratch:
+                archive.extractall(scratch, filter="tar")
+                argv = ["sudo", "-n", "cp", "-a", "--", *map(str, Path(scratch).iterdir())]
+                subprocess.run([*argv, str(folder)], check=True, capture_output=True)
 
 
 def unpack(data: bytes, folder: Path) -> None:

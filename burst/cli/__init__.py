@@ -47,6 +47,33 @@ class Commands(typer.core.TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+FILE_SAYS = {  # options of SkyPilot and dstack for what only the task file says here
+    "--infra": "resources: {infra: aws}",
+    "--cloud": "resources: {infra: aws}",
+    "--region": "resources: {infra: aws/us-east-1}",
+    "--zone": "resources: {infra: aws/us-east-1/us-east-1a}",
+    "--backend": "resources: {infra: aws}",
+    "--gpus": "resources: {accelerators: A100:8}",
+    "--gpu": "resources: {accelerators: A100:8}",
+    "--cpus": "resources: {cpus: 8+}",
+    "--memory": "resources: {memory: 32+}",
+    "--instance-type": "resources: {instance_type: m6i.large}",
+    "--disk-size": "resources: {disk_size: 256}",
+    "--image-id": "resources: {image_id: ...}",
+}
+
+
+class FileCommand(typer.core.TyperCommand):
+    """A command on a task file; an option for what the file says is answered with how."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's
+        """Parse the words as typer does."""
+        for name in (word.partition("=")[0] for word in args):
+            if name in FILE_SAYS:
+                ctx.fail(f"No such option: {name}; write in the task file: {FILE_SAYS[name]}")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
@@ -97,7 +124,7 @@ def _root(
     pass
 
 
-@app.command()
+@app.command(cls=FileCommand)
 def check(
     file: File,
     env: Env = None,
@@ -111,7 +138,7 @@ def check(
     check_file(file, Given(env=env, secret=secret, use_spot=use_spot), as_json=json)
 
 
-@app.command()
+@app.command(cls=FileCommand)
 def plan(
     file: File,
     env: Env = None,
@@ -136,7 +163,7 @@ def plan(
     plan_file(file, given, as_json=json)
 
 
-@app.command()
+@app.command(cls=FileCommand)
 def run(
     file: File,
     name: Name = None,
@@ -167,7 +194,7 @@ def run(
         run_uri=run_uri,
     )
     if dry_run:
-        plan_file(file, given, as_json=json)
+        plan_file(file, given, as_json=json, for_run=True)
     else:
         raise typer.Exit(start(file, given, detach=detach, yes=yes, as_json=json))
 

@@ -95,8 +95,8 @@ def check_file(file: Path, given: Given, *, as_json: bool) -> None:
     _warn(task)
 
 
-def plan_file(file: Path, given: Given, *, as_json: bool) -> None:
-    """Print the plan of a file; nothing is started."""
+def plan_file(file: Path, given: Given, *, as_json: bool, for_run: bool = False) -> None:
+    """Print the plan of a file; nothing is started. `for_run`: refuse what a run would."""
     task = read_task(file, given)
     made = plan_offers(task, wiring.offers(task))
     if as_json:
@@ -104,6 +104,8 @@ def plan_file(file: Path, given: Given, *, as_json: bool) -> None:
     else:
         show_plan(task, made)
     _require_candidates(task, made)
+    if for_run:
+        wiring.runs().check(task, wiring.machine(task, made))
 
 
 def task_json(task: Task) -> dict[str, object]:

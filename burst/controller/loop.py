@@ -161,6 +161,7 @@ class Controller:
                 self._bear(error, answered_s)
             self._tools.clock.sleep(self._tools.tick_s)
         self._wait_for_ends()
+        self._give_up_intents()
         return state
 
     def _bear(self, error: TransientError, since_s: float) -> None:
@@ -303,6 +304,23 @@ class Controller:
         for name in self._intents.keys() & there.keys():
             intent = self._intents.pop(name)
             self._count(intent.node_id, intent.index, intent.choice, intent.decided)
+
+    def _give_up_intents(self) -> None:
+        """Write down the launches that an earlier controller decided, and nobody saw a machine of.
+
+        Some pools forget a machine that has ended: whether there was one is not known.
+        """
+        note = "its controller died as it asked, and no machine of it was seen"
+        outlives = self._tools.provisioner.outlives  # else it is gone with its controller
+        for intent in self._intents.values() if outlives else ():
+            self._count(intent.node_id, intent.index, intent.choice, intent.decided)
+            ended = partial(
+                self._tools.book.ended, intent.node_id, intent.decided, note,
+                self._tools.clock.now(), refused=True,
+            )  # fmt: skip
+            self._insist(ended)
+            self._spans = close(self._spans, intent.node_id, intent.decided, note, refused=True)
+        self._intents = {}
 
     def _clear_away(self, keep: set[str]) -> None:
         """End what no decision of ours stands for; its time counts until its last sign of life."""

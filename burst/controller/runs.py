@@ -189,14 +189,7 @@ class Runs:
         through the store. The id's last part is random, and the claim is a conditional create, so
         two runs started at the same moment never share a folder.
         """
-        _check_fits(task, machine)
-        base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
-        if not (machine.shared or machine.same_files) and base.startswith(("file:", "/")):
-            raise SetupError(
-                f"other machines than this one cannot reach {base}",
-                hint="give a bucket: burst.run_uri: s3://BUCKET/runs or oss://BUCKET/runs, "
-                "or --run-uri",
-            )
+        base = self.check(task, machine, root=root)
         packed = None if machine.shared else pack(_workdir(task))
         mounts = {
             f"code/mounts/{number}.tar.gz": pack_mount(Path(str(mount.source)), mount.target)
@@ -222,6 +215,18 @@ class Runs:
             store.put(RAY_TOKEN, secrets.token_hex(32).encode())
             self.remember(record.run_id, store.uri)
             return Run(record=record, store=store)
+
+    def check(self, task: Task, machine: Machine, *, root: str | None = None) -> str:
+        """Return where a run would be kept; SetupError if it cannot be, or cannot run there."""
+        _check_fits(task, machine)
+        base = root or task.burst.run_uri or f"file://{self._home / 'runs'}"
+        if not (machine.shared or machine.same_files) and base.startswith(("file:", "/")):
+            raise SetupError(
+                f"other machines than this one cannot reach {base}",
+                hint="give a bucket: burst.run_uri: s3://BUCKET/runs or oss://BUCKET/runs, "
+                "or --run-uri",
+            )
+        return base
 
     def remember(self, name: str, uri: str) -> None:
         """Let `find` know a run."""

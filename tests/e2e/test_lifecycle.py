@@ -71,6 +71,18 @@ def test_a_detached_run_is_stopped_by_another_command(person: Person) -> None:
     assert person.left() == ()
 
 
+def test_a_run_whose_controller_was_killed_is_stopped(person: Person) -> None:
+    person.start("run", TASK, "--env", "TOY_OUT")
+    person.until_step(3)
+    person.burst("chaos", "toy", "--kill", "controller")
+    assert person.until(lambda now: not now["live"])["state"] == "orphaned"
+    person.burst("stop", "toy")
+    now = person.status()
+    assert (now["state"], now["live"]) == ("stopped", False)
+    assert all(node["ended"] for node in now["nodes"])
+    assert person.left() == ()
+
+
 COMMAND = """
 name: any
 num_nodes: 2

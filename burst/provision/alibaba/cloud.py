@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from burst.errors import TransientError
@@ -21,6 +21,7 @@ from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
 
 TERM = timedelta(minutes=60)  # ECS takes no less than 30
 RENEW_BELOW = timedelta(minutes=45)
+FRESH_S = 30.0  # so long, what was listed for a look will do to put off terms
 
 
 class Alibaba:
@@ -30,10 +31,12 @@ class Alibaba:
         self._apis = tuple(connect(region) for region in sorted(set(regions)))
         self._lock = threading.Lock()
         self._seen: dict[str, dict[str, tuple[str, Machine]]] = {}  # by run and id: node, machine
+        self._listed: dict[str, _Listed] = {}  # by run; used once
 
     def machines(self, run_id: str) -> Mapping[str, Machine]:
         with self._lock:
-            there = {one.instance_id: one for api in self._apis for one in _of(api, run_id)}
+            listed = self._listed[run_id] = self._list(run_id)
+            there = {one.instance_id: one for of_api in listed.there for one in of_api}
             before = self._seen.get(run_id, {})
             now = self._apis[0].clock.now()
             seen = {name: (node, _gone(machine, now)) for name, (node, machine) in before.items()}
@@ -48,11 +51,31 @@ class Alibaba:
                 machines.delete(api, [one.instance_id for one in mine])
 
     def keep(self, run_id: str) -> None:
-        for api in self._apis:
+        for api, there in zip(self._apis, self._lately(run_id).there, strict=True):
             soon = api.clock.now() + RENEW_BELOW
-            due = [one for one in _of(api, run_id) if one.release_at and one.release_at < soon]
+            due = [one for one in there if one.release_at and one.release_at < soon]
             with _later(api):
                 machines.keep(api, due, api.clock.now() + TERM)
+
+    def _list(self, run_id: str) -> _Listed:
+        at_s = self._apis[0].clock.monotonic()
+        return _Listed(at_s, tuple(_of(api, run_id) for api in self._apis))
+
+    def _lately(self, run_id: str) -> _Listed:
+        """Return what was listed a moment ago, or now."""
+        with self._lock:
+            listed = self._listed.pop(run_id, None)
+        if listed is None or self._apis[0].clock.monotonic() - listed.at_s > FRESH_S:
+            return self._list(run_id)
+        return listed
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What each region said of a run's machines, and when."""
+
+    at_s: float
+    there: tuple[tuple[Instance, ...], ...]
 
 
 def _of(api: Api, run_id: str) -> tuple[Instance, ...]:

@@ -90,6 +90,18 @@ def test_a_driven_run_keeps_its_machines_and_a_forsaken_one_loses_them(scene: Sc
     assert scene.cloud.machines == {}
 
 
+def test_one_look_lists_each_region_once(scene: Scene) -> None:
+    node(scene, "n001", release_at=scene.time.now() + timedelta(minutes=31))
+    alibaba = cloud(scene)
+    alibaba.machines(RUN)
+    alibaba.keep(RUN)
+    told = scene.cloud.count()
+    assert (told["DescribeInstances"], told["ModifyInstanceAutoReleaseTime"]) == (2, 1)
+    scene.time.sleep(60)
+    alibaba.keep(RUN)
+    assert scene.cloud.count()["DescribeInstances"] == 4
+
+
 def test_a_machine_without_a_term_gets_none(scene: Scene) -> None:
     node(scene, "n001")
     cloud(scene).keep(RUN)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
+import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +63,35 @@ def test_files_and_folders_arrive_where_the_task_says(scene: Scene, tmp_path: Pa
     assert (home / "all/run.sh").stat().st_mode & 0o111
 
 
+def test_a_file_arrives_in_a_folder_that_only_root_may_write(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/token`, say: it failed every node's set-up."""
+    closed, extract = tmp_path / "closed", tarfile.TarFile.extractall
+    closed.mkdir(mode=0o750)
+
+    def refuse(archive: tarfile.TarFile, path: Path | str, *, filter: Any) -> None:  # noqa: A002
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        extract(archive, path, filter=filter)
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", refuse)
+    (tmp_path / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (tmp_path / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = make(scene, tmp_path, f"{{{closed}/tok: token}}")
+    assert arrive(run, tmp_path / "node").done
+    assert (closed / "tok").read_text() == "t"
+    assert closed.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_file_at_the_root_goes_there_by_its_name(scene: Scene, tmp_path: Path) -> None:
+    run = make(scene, tmp_path, "{/tok: token}")
+    assert list(run.record.mounts.values()) == ["/"]
+    with tarfile.open(fileobj=io.BytesIO(run.store.get("code/mounts/0.tar.gz"))) as archive:
+        assert archive.getnames() == ["tok"]
+
+
 def test_they_are_unpacked_once(scene: Scene, tmp_path: Path) -> None:
     run = make(scene, tmp_path, "{~/tok: token}")
     assert arrive(run, tmp_path / "node").done
@@ -90,6 +123,16 @@ def test_own_machines_keep_their_files(scene: Scene, tmp_path: Path) -> None:
     assert list(scene.root.keys()) == []
 
 
+def test_what_cannot_run_is_refused_before_anything_is_packed(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed: list[Path] = []
+    monkeypatch.setattr("burst.controller.runs.pack", packed.append)
+    with pytest.raises(SetupError, match="would overwrite"):
+        make(scene, tmp_path, "{~/tok: token}", own=True)
+    assert packed == []
+
+
 def test_a_path_with_a_private_variable_is_refused(scene: Scene, tmp_path: Path) -> None:
     text = (
         "name: toy\nsecrets: {WHERE: here}\nfile_mounts: {~/tok: $WHERE/token}\n"
@@ -97,7 +140,7 @@ def test_a_path_with_a_private_variable_is_refused(scene: Scene, tmp_path: Path)
     )
     task = parse(text, source=str(tmp_path / "here/task.yaml"))
     machine = Machine(cpus=2, gpus=0, choices=(scene.choice("1"),), shared=False)
-    with pytest.raises(SetupError, match=r"there is no \$WHERE/token"):
+    with pytest.raises(SetupError, match="the private WHERE is not put into a source"):
         scene.runs.create(task, machine, text="", now=scene.clock.now(), root=ROOT)
 
 

@@ -90,6 +90,9 @@ def test_version(burst: Call) -> None:
         (["check", "a.yaml", "b.yaml"], "unexpected extra argument"),
         (["plan", "a.yaml", "--num-nodes", "0"], "greater than or equal to 1"),
         (["plan", "a.yaml", "--num-nodes", "two"], "--num-nodes"),
+        (["run", "a.yaml", "--infra", "aws"], "write in the task file: resources: {infra: aws}"),
+        (["plan", "a.yaml", "--gpus=A100:8"], "task file: resources: {accelerators: A100:8}"),
+        (["check", "a.yaml", "--cloud", "aws"], "No such option: --cloud; write in the task file"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_says_why(

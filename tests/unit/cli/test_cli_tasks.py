@@ -18,9 +18,10 @@ from burst.cli.tasks import Given, confirm, read_task, user_env
 from burst.controller.loop import Controller
 from burst.controller.runs import Run
 from burst.cost.network import Bridge, Link
-from burst.cost.offers import Plan
+from burst.cost.offers import Offer, Plan
 from burst.errors import OwnedError, UsageError
 from burst.records import TASK
+from burst.task_specs.model import Task
 from burst.task_specs.parse import parse
 from cli_scene import Call, Scene
 
@@ -357,6 +358,23 @@ def test_a_detached_run_says_how_to_go_on_with_it(
         f"{name} goes on in the background (pid 7)\n"
         f"  burst logs -f {name}\n  burst status {name}\n  burst stop {name}\n"
     )
+
+
+def test_a_dry_run_refuses_what_a_run_would(
+    burst: Call, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = wiring.offers
+
+    def rented(task: Task) -> tuple[Offer, ...]:
+        return tuple(replace(offer, pool="aws") for offer in here(task))
+
+    monkeypatch.setattr(wiring, "offers", rented)
+    file.write_text(SIMPLE)
+    assert burst("plan", file).code == 0
+    said = burst("run", file, "--dry-run")
+    assert said.code == 9
+    assert "other machines than this one cannot reach file://" in said.err
+    assert burst("run", file, "--dry-run", "--run-uri", "s3://bucket/runs").code == 0
 
 
 # Asking -------------------------------------------------------------------------------------------

@@ -198,6 +198,46 @@ def test_a_launch_that_a_dead_controller_left_in_a_queue_has_a_row(
     assert abs((ended - made["n001"].ended).total_seconds()) <= 1
 
 
+def test_a_run_that_finished_while_nobody_drove_it_is_not_started_again() -> None:
+    """C65: its nodes trained on and ended by themselves before the next controller came."""
+    world = World(steps=20)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+
+    def die() -> None:
+        raise Killed
+
+    world.when(12, die)
+    with pytest.raises(Killed):
+        world.controller(LIMITS).run()
+    assert 0 < world.step < 20
+    for _ in range(40):
+        world.sleep(1.0)
+    for name in world.nodes():
+        world.lose(name)
+    before = world.ever()
+    done = world.controller(LIMITS).run()
+    assert (done.reason, done.step, world.attempt, world.ever()) == ("finished", 20, 1, before)
+    check_books(world)
+
+
+def test_a_launch_of_a_dead_controller_that_nobody_saw_a_machine_of_is_told() -> None:
+    """Its machine ended before the takeover, at a cloud that forgets what has ended."""
+    world = World(steps=20)
+    world.outlives = True
+    world.run = replace(RUN, nodes=3, choices=CHOICES, head_apart=False)
+    with pytest.raises(Killed):  # as the first launch is written down
+        world.controller(LIMITS, store=Deadly(world.store, 3, after=False)).run()
+    assert world.ever() == ["n001"]
+    world.cloud.machines.clear()
+    assert world.controller(LIMITS).run().reason == "finished"
+    rows = {span.node_id: span for span in read_history(Journal(world.store)).spans}
+    assert rows["n001"].refused
+    assert rows["n001"].note == "its controller died as it asked, and no machine of it was seen"
+    assert read_history(Journal(world.store)).intents == ()
+    check_books(world)
+
+
 class Away:
     """A store that cannot be reached for some time."""
 
