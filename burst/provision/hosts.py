@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
-from burst.errors import BurstError, Problem, SpecError, TransientError
+from burst.cost.quotes import Quote
+from burst.errors import BurstError, Problem, SetupError, SpecError, TransientError
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
 from burst.provision.ssh import Login, Ssh
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 16
 LOOK_S = 15.0
 EXAMPLE = "as in `ssh: {lab: {user: me, hosts: [10.0.0.7, 10.0.0.8]}}`"
-KNOWN = frozenset({"hosts", "user", "identity_file", "port", "usd_per_hour"})
+KNOWN = frozenset({"hosts", "user", "identity_file", "port", "usd_per_hour", "usd_per_gpu_hour"})
 _OWN = frozenset({"ip", "user", "identity_file", "port"})
 T = TypeVar("T")
 
@@ -78,6 +79,13 @@ class Host:
     key: Path | None
     usd_per_hour: Decimal
     priced: bool  # whether pools.yaml says a price
+    usd_per_gpu_hour: Decimal | None = None  # goes before the other where there are GPUs
+
+    @property
+    def login_command(self) -> str:
+        """The command of a login, for a person to try."""
+        key = f" -i {self.key}" if self.key else ""
+        return f"ssh -p {self.port}{key} {self.user}@{self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,18 @@ class Found:
     accelerators: Accelerators | None
     claim: str  # the node that has it, or ""
     ip: str  # its address among its own kind
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """What an hour of it costs."""
+        per_gpu = self.host.usd_per_gpu_hour
+        if per_gpu is None or self.accelerators is None:
+            return self.host.usd_per_hour
+        return per_gpu * self.accelerators.count
+
+    def quote(self, now: datetime) -> Quote:
+        """Return its price as pools.yaml says it."""
+        return quote(self.usd_per_hour, "pools.yaml" if self.host.priced else NO_PRICE, now)
 
     @property
     def shape(self) -> str:
@@ -121,7 +141,8 @@ def _pool(name: str, pool: Any, user: str, problems: list[Problem]) -> Iterator[
     if not isinstance(hosts, Sequence) or isinstance(hosts, str) or not hosts:
         problems.append(Problem(field=f"{where}.hosts", message=f"needs a list, {EXAMPLE}"))
         return
-    price = _price(where, pool.get("usd_per_hour"), problems)
+    price = _price(where, "usd_per_hour", pool, problems)
+    per_gpu = _price(where, "usd_per_gpu_hour", pool, problems)
     seen: set[str] = set()
     for number, entry in enumerate(hosts):
         own = entry if isinstance(entry, Mapping) else {"ip": entry}
@@ -145,8 +166,9 @@ def _pool(name: str, pool: Any, user: str, problems: list[Problem]) -> Iterator[
                 user=str(words["user"]),
                 port=int(port),
                 key=Path(str(key)).expanduser() if key else None,
-                usd_per_hour=price,
-                priced=pool.get("usd_per_hour") is not None,
+                usd_per_hour=price or Decimal(0),
+                priced=price is not None or per_gpu is not None,
+                usd_per_gpu_hour=per_gpu,
             )
 
 
@@ -163,13 +185,17 @@ def _unknown(
         problems.append(Problem(field=f"{where}.{name}", message=message))
 
 
-def _price(where: str, text: Any, problems: list[Problem]) -> Decimal:  # noqa: ANN401
+def _price(
+    where: str, name: str, pool: Mapping[str, Any], problems: list[Problem]
+) -> Decimal | None:
+    """Read a price; None if there is none, or none that can be."""
+    if (text := pool.get(name)) is None:
+        return None
     price = usd_per_hour(text)
-    if price is not None:
-        return price
-    message = "needs dollars per hour of a host as a plain number, as in 0.40"
-    problems.append(Problem(field=f"{where}.usd_per_hour", message=message, written=str(text)))
-    return Decimal(0)
+    if price is None:
+        message = "needs dollars per hour as a plain number, as in 0.40"
+        problems.append(Problem(field=f"{where}.{name}", message=message, written=str(text)))
+    return price
 
 
 def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...]:
@@ -189,7 +215,7 @@ def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...
             memory_gb=found.memory_gb,
             accelerators=found.accelerators,
             spot=False,
-            quote=quote(host.usd_per_hour, "pools.yaml" if host.priced else NO_PRICE, now),
+            quote=found.quote(now),
         )
         seen.setdefault((host.pool, found.shape), offer)
     return tuple(seen.values())
@@ -213,10 +239,23 @@ class Hosts:
             if found is not None
         )  # fmt: skip
 
+    def each(self, ask: Callable[[Host], T]) -> tuple[tuple[Host, T | BurstError], ...]:
+        """Return what comes of asking each host, or why nothing does; all are asked at once."""
+
+        def attempt(host: Host) -> T | BurstError:
+            try:
+                return ask(host)
+            except BurstError as error:
+                return error
+            except ValueError as error:
+                return SetupError(f"{host.address} says what nobody understands: {error}")
+
+        return tuple(zip(self._hosts, _each(attempt, self._hosts), strict=True))
+
     def _look_quietly(self, host: Host) -> Found | None:
         """Look at a host; say once that it does not answer."""
         try:
-            found = self._look(host)
+            found = self.look_at(host)
         except (BurstError, ValueError) as error:
             if host not in self._silent:
                 log.warning("%s", error)
@@ -225,8 +264,9 @@ class Hosts:
         self._silent.discard(host)
         return found
 
-    def _look(self, host: Host) -> Found:
-        lines = self._ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
+    def look_at(self, host: Host) -> Found:
+        """Return what a host says of itself; BurstError or ValueError if it does not."""
+        lines = self.ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
         cpus, memory_kb, claim, ips, *gpus = (line.strip() for line in lines)
         return Found(
             host=host,
@@ -237,7 +277,8 @@ class Hosts:
             ip=host.address if host.address in ips.split() else (ips.split() or [host.address])[0],
         )
 
-    def _ssh(self, host: Host) -> Ssh:
+    def ssh(self, host: Host) -> Ssh:
+        """Return a way to run commands on a host."""
         login = Login(
             host=host.address, ip=host.address, user=host.user, key=host.key, port=host.port
         )
@@ -266,7 +307,7 @@ class Hosts:
         """Claim a host; say whether a node has it now. One that fails is no reason to give up."""
         claim = CLAIM.format(name=name, old=found.claim, scratch=_scratch(found.claim))
         try:
-            return self._ssh(found.host).run(claim).strip() == name
+            return self.ssh(found.host).run(claim).strip() == name
         except BurstError as error:
             log.warning("%s cannot be claimed: %s", found.host.address, error)
             return False
@@ -322,7 +363,7 @@ class Hosts:
         if found is None:
             return
         try:
-            self._ssh(found.host).run(END.format(scratch=_scratch(name), name=name))
+            self.ssh(found.host).run(END.format(scratch=_scratch(name), name=name))
         except TransientError as error:
             log.warning(
                 "%s, where %s is: it frees itself when nobody renews its lease", error, name

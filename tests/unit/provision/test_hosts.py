@@ -202,12 +202,31 @@ def test_hosts_are_written_as_for_skypilot() -> None:
     assert read_hosts({}, "x") == ()
 
 
+def test_a_price_by_the_gpu_goes_before_that_of_a_host_with_gpus(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices = {"usd_per_hour": "0.4", "usd_per_gpu_hour": "1.5"}
+    (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], **prices}}}, "x")
+    (offer,) = offers([host], tmp_path, NOW)
+    assert (offer.quote.usd_per_hour, offer.quote.source) == (Decimal("0.4"), "pools.yaml")
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf 'NVIDIA H100\\nNVIDIA H100\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (offer,) = offers([host], tmp_path, NOW)
+    assert offer.quote.usd_per_hour == Decimal(3)
+    (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], "usd_per_gpu_hour": 2}}}, "x")
+    (offer,) = offers([host], tmp_path, NOW)
+    assert (offer.quote.usd_per_hour, offer.quote.source) == (Decimal(4), "pools.yaml")
+
+
 def test_every_problem_of_the_file_is_told_at_once() -> None:
     bad = {
         "one": "10.0.0.1",
         "two": {"hosts": []},
         "three": {"hosts": ["-oProxyCommand=x", "a", "a"], "usd_per_hour": "-1", "hostz": "b"},
         "four": {"hosts": [{"ip": "a", "port": "ssh"}, {"ip": "b", "user": "a b"}]},
+        "five": {"hosts": ["a"], "usd_per_gpu_hour": "much"},
     }
     with pytest.raises(SpecError) as raised:
         read_hosts({"ssh": bad}, "x")
@@ -221,6 +240,7 @@ def test_every_problem_of_the_file_is_told_at_once() -> None:
         "ssh.three.hosts[2]",
         "ssh.four.hosts[0].port",
         "ssh.four.hosts[1].user",
+        "ssh.five.usd_per_gpu_hour",
     ]
     assert all(re.search(r"needs|twice|known", p.message) for p in raised.value.problems)
 
