@@ -102,7 +102,7 @@ def cheapest_gpu(cloud: str) -> Offer | None:
     _sky()
     from sky import catalog
 
-    with _errors(), contextlib.redirect_stdout(sys.stderr):  # it tells what it fetches
+    with _errors():
         listed = catalog.list_accelerators(clouds=[cloud], all_regions=True)
         machines = [machine for kind in listed.values() for machine in kind]
         found = [offer for machine in machines for offer in _gpu_offers(machine, cloud)]
@@ -343,9 +343,18 @@ def _sky() -> Any:  # noqa: ANN401 - the module; it has no types worth the name
             f"renting machines needs SkyPilot, which is not installed ({error.name})",
             hint="pip install 'burst-trainer[skypilot]'",
         ) from error
-    logging.getLogger("sky").setLevel(logging.WARNING)  # it writes to standard output
+    _hush()
     register()
     return sky
+
+
+def _hush() -> None:
+    """Let SkyPilot warn on standard error; it writes to standard output, where results are."""
+    logger = logging.getLogger("sky")
+    logger.setLevel(logging.WARNING)
+    for handler in logger.handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,14 @@ print(json.dumps(plain(cheapest_gpu("aws"))))
 """
 
 
+WARN = """
+import logging
+from burst.provision.skypilot import cheapest_gpu
+cheapest_gpu("aws")
+logging.getLogger("sky.catalog").warning("stale")
+"""
+
+
 def cheapest(home: Path, rows: str) -> dict[str, object] | None:
     """Ask in a process of its own: SkyPilot keeps catalogs for a process's life."""
     catalog = home / ".sky/catalogs/v8"
@@ -38,14 +46,17 @@ def cheapest(home: Path, rows: str) -> dict[str, object] | None:
     (catalog / "aws/vms.csv").write_text(COLUMNS + rows)
     (catalog / "common/accelerators.csv").write_text("AcceleratorName,Clouds\nA100,['AWS']\n")
     (catalog / "common/metadata.csv").write_text("GPU,MemoryGB,Manufacturer\nA100,40,NVIDIA\n")
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(REPO)}
-    done = subprocess.run(
-        [sys.executable, "-c", ASK], env=env, capture_output=True, text=True, check=False,
-        timeout=100,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = python(home, ASK)
     found: dict[str, object] | None = json.loads(done.stdout)  # nothing else is on it
     return found
+
+
+def python(home: Path, code: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(REPO)}
+    argv = [sys.executable, "-c", code]
+    return subprocess.run(
+        argv, env=env, capture_output=True, text=True, check=True, timeout=100
+    )  # fmt: skip
 
 
 def test_it_is_the_cheapest_by_the_gpu_not_by_the_machine(tmp_path: Path) -> None:
@@ -61,3 +72,10 @@ def test_it_is_the_cheapest_by_the_gpu_not_by_the_machine(tmp_path: Path) -> Non
 
 def test_a_cloud_without_gpus_has_no_cheapest_one(tmp_path: Path) -> None:
     assert cheapest(tmp_path, "\nm6i.large,,,2,8,,0.10,0.03,us-east-1,use1-az1,x86_64\n") is None
+
+
+def test_what_skypilot_warns_of_is_no_result(tmp_path: Path) -> None:
+    cheapest(tmp_path, ROWS)  # furnishes the home
+    done = python(tmp_path, WARN)
+    assert done.stdout == ""
+    assert "stale" in done.stderr
