@@ -29,9 +29,7 @@ def address_of(uri: str, settings: StoreSettings) -> str | None:
     return settings.endpoint or f"https://s3.{settings.region or 'us-east-1'}.amazonaws.com"
 
 
-def ahead_s(
-    url: str, now: Callable[[], datetime], *, ca_bundle: str | None = None
-) -> float | None:
+def ahead_s(url: str, now: Callable[[], datetime], *, ca_bundle: str | None = None) -> float | None:
     """Return by how many seconds the server's clock is ahead of `now`; None if it does not say.
 
     Needs no credentials: a refusal has a date too. Right to the second and half the time of the
