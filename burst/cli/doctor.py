@@ -33,7 +33,7 @@ def examine(task: Task | None, pool: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        rows = [[_name(f), WORDS[f.works], f.detail] for f in found]
+        rows = [[_name(f), WORDS[f.works], " ".join(f.detail.split())] for f in found]
         sys.stdout.write(table(["", "", ""], rows).lstrip("\n") + "\n")
         for finding in found:
             if not finding.works and finding.fix:

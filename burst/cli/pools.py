@@ -67,7 +67,7 @@ def _price(price: Price | None) -> str:
 
 def _health(row: Row) -> str:
     word = "ok" if row.healthy else "NO"
-    return f"{word}: {row.detail}" if row.detail else word
+    return f"{word}: {' '.join(row.detail.split())}" if row.detail else word
 
 
 def _refusal(found: LastRefusal | None) -> str:

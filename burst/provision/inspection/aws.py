@@ -32,6 +32,7 @@ EC2_WRITES = (
     "RunInstances",
     "TerminateInstances",
 )
+QUOTA_RIGHTS = "servicequotas:GetServiceQuota and servicequotas:GetAWSDefaultServiceQuota"
 ROLE = "skypilot-v1"  # SkyPilot's, and its instance profile's
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 SKEWED = frozenset({"RequestExpired", "RequestTimeTooSkewed", "SignatureDoesNotMatch"})
@@ -127,7 +128,7 @@ class Aws:
         except BurstError:
             refused, how = self._tried(region)
         if not refused:
-            return self._finding("rights", f"all are there ({how})", works=True)
+            return self._finding("rights", f"none is refused ({how})", works=True)
         words = f"refused: {', '.join(refused)} ({how})"
         return self._finding("rights", words, works=False, fix=f"allow them: {POLICY}")
 
@@ -216,17 +217,18 @@ class Aws:
         what = f"quota {region} {market} {family or machine_type}"
         if not code:
             return self._finding(what, "which quota counts is not known", works=None)
+        page = f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
         try:
             most = int(self._most(region, code))
             used = self._used(region, code, spot=spot)
         except BurstError as error:
-            fix = "allow servicequotas:GetServiceQuota and servicequotas:GetAWSDefaultServiceQuota"
+            denied = isinstance(error, AwsError) and error.code in DENIED
+            fix = f"allow {QUOTA_RIGHTS}" if denied else f"see {page}/{code}"
             return self._finding(what, error.message, works=None, fix=fix)
         words = f"{used} of {most} vCPUs are in use"
         if needed:
             words += f"; the task wants {needed}"
         works = most - used >= needed if needed else True
-        page = f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
         return self._finding(what, words, works=works, fix=f"ask for more: {page}/{code}")
 
     def _most(self, region: str, code: str) -> float:

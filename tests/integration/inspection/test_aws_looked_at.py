@@ -49,7 +49,7 @@ def test_an_account_is_looked_at_and_nothing_is_made(pool: Aws) -> None:
     assert found["credentials"].detail.startswith("arn:aws:sts::123456789012:")
     assert found["clock"].works is True
     assert found["rights"].works is True
-    assert found["rights"].detail.startswith("all are there (10 calls tried with DryRun")
+    assert found["rights"].detail.startswith("none is refused (10 calls tried with DryRun")
     quotas = [one for what, one in found.items() if what.startswith("quota")]
     assert {one.works for one in quotas} == {None}  # moto has quotas of VPCs only
     assert count() == before

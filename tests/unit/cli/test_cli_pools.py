@@ -49,7 +49,7 @@ AWS = Row(
     healthy=True,
     detail="account 1 answers",
 )
-SLURM = Row(pool="slurm/hpc", machine="gpu", waiting=7, healthy=False, detail="no answer")
+SLURM = Row(pool="slurm/hpc", machine="gpu", waiting=7, healthy=False, detail="no answer\nfrom it")
 REFUSED = LastRefusal(
     place=Place(
         pool="aws", region="us-east-1", zone="us-east-1a", machine_type="g5.xlarge", spot=True
@@ -184,7 +184,7 @@ def test_a_pool_that_is_silent_is_a_row(burst: Call, monkeypatch: pytest.MonkeyP
     assert rows["ssh/lab"]["healthy"]
     assert (rows["clouds"]["healthy"], rows["clouds"]["detail"]) == (False, "clouds is silent")
     assert rows["slurm/hpc"]["waiting"] == 7
-    assert "NO: no answer" in burst("pools").out
+    assert "NO: no answer from it" in burst("pools").out
 
 
 @pytest.fixture

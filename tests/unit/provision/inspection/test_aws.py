@@ -87,7 +87,7 @@ def test_an_account_where_everything_works() -> None:
     found = look(account)
     assert found["credentials"].detail == ANN["Arn"]
     assert found["clock"].detail == "as here"
-    assert found["rights"].detail == "all are there (15 calls simulated by IAM)"
+    assert found["rights"].detail == "none is refused (15 calls simulated by IAM)"
     assert all(one.works for one in found.values())
     (row,) = Aws(calls=account, region="us-east-1", now=lambda: NOW).rows()
     assert (row.healthy, row.detail) == (True, "account 123456789012 answers")
