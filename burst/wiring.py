@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from burst.controller.runs import Machine, Run, Runs
     from burst.cost.decide import Limits
     from burst.cost.offers import Offer, Plan
+    from burst.cost.quotes import Quote
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
@@ -283,41 +285,6 @@ def store_env(uri: str) -> Mapping[str, str]:
     from burst.storage.open import shared_env
 
     return shared_env(uri, os.environ)
-
-
-def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:
-    """Return each SSH host, whether it answers, what it says, and the command of a login to it."""
-    from burst.provision.hosts import Hosts
-
-    hosts = ssh_hosts()
-    found = {one.host: one for one in Hosts(hosts, home()).look()}
-    told = []
-    for host in hosts:
-        one = found.get(host)
-        words = f"{host.user}@{host.address}:{host.port} does not answer"
-        if one is not None:
-            who = f"{one.claim} has it" if one.claim else "free"
-            words = f"{one.shape}, {one.memory_gb:g} GB, ${host.usd_per_hour} per hour, {who}"
-        key = f" -i {host.key}" if host.key else ""
-        login = f"ssh -p {host.port}{key} {host.user}@{host.address}"
-        told.append((f"{host.pool} {host.address}", one is not None, words, login))
-    return tuple(told)
-
-
-def slurm_states() -> tuple[tuple[str, bool, str], ...]:
-    """Return each Slurm cluster with whether it answers, and what it has or why it does not."""
-    from burst.errors import BurstError
-    from burst.provision.slurm import look
-
-    told = []
-    for cluster in slurm_clusters():
-        try:
-            site = look(cluster, home())
-        except (BurstError, ValueError) as error:
-            told.append((cluster.pool, False, str(error)))
-        else:
-            told += site.findings(cluster.pool, clock().now().timestamp())
-    return tuple(told)
 
 
 def end_command(request: NodeRequest) -> str:
@@ -621,8 +588,6 @@ def on_interrupt(controller: Controller, who: str) -> None:
 
 def missing_packages() -> Mapping[str, str]:
     """Return what is not installed, and how to get it."""
-    from importlib.util import find_spec
-
     wanted = {"ray": "train", "torch": "train", "boto3": "aws", "s3fs": "aws"}
     return {
         name: f"pip install 'burst-trainer[{extra}]'"
@@ -706,7 +671,6 @@ def _warn_of_unknown(task: Task, kind: str, known: set[str], where: Path) -> Non
 def local_offer() -> Offer:
     """Return what this machine can give."""
     from burst.cost.offers import Offer
-    from burst.provision.own import quote
 
     found = this_machine()
     return Offer(
@@ -718,5 +682,12 @@ def local_offer() -> Offer:
         memory_gb=found.memory_gb,
         accelerators=found.accelerators,
         spot=False,
-        quote=quote(found.usd_per_node_hour, found.price_source, clock().now()),
+        quote=local_quote(found),
     )
+
+
+def local_quote(machine: LocalMachine) -> Quote:
+    """Return the price of a node on this machine."""
+    from burst.provision.own import quote
+
+    return quote(machine.usd_per_node_hour, machine.price_source, clock().now())

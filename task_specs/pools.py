@@ -21,7 +21,8 @@ from burst.task_specs.yaml_nodes import read_document
 MOST_USD_PER_HOUR = 100_000
 LEAST_DEAD_MAN_S = 30.0  # a living controller may be silent for half of that
 HOST = ("user", "identity_file", "port")  # of a pool for all its hosts, or of one host
-SLURM = ("usd_per_hour", "usd_per_gpu_hour", "spot", "account", "qos", "time", "wait", "gpu")
+PRICES = ("usd_per_hour", "usd_per_gpu_hour")
+SLURM = (*PRICES, "spot", "account", "qos", "time", "wait", "gpu")
 EXAMPLE = "as in `local: {usd_per_hour: 0.12}`"
 HOSTS_EXAMPLE = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, port: 2222}]`"
 Check = Callable[[Fields], None]
@@ -75,8 +76,8 @@ def _ssh(ssh: Fields) -> None:
             ssh.problem(name, "needs a name without slashes and spaces, as in `ssh: {lab: ...}`")
         pool = ssh.fields(name)
         if pool is not None:
-            _only(pool, ("hosts", "usd_per_hour", *HOST))
-            pool.read("usd_per_hour", _usd_per_hour)
+            _only(pool, ("hosts", *PRICES, *HOST))
+            _prices(pool)
             _login(pool)
             _hosts(pool)
 
@@ -119,6 +120,11 @@ def _address_problem(text: str | None, seen: set[str]) -> str:
     return ""
 
 
+def _prices(fields: Fields) -> None:
+    for key in PRICES:
+        fields.read(key, _usd_per_hour)
+
+
 def _login(fields: Fields) -> None:
     fields.read("user", _word)
     fields.read("port", _port)
@@ -131,8 +137,7 @@ def _slurm(slurm: Fields) -> None:
         if cluster is None:
             continue
         _only(cluster, SLURM)
-        for key in ("usd_per_hour", "usd_per_gpu_hour"):
-            cluster.read(key, _usd_per_hour)
+        _prices(cluster)
         for key in ("time", "wait"):
             cluster.read(key, _seconds)
         for key in ("account", "qos", "gpu"):

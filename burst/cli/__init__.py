@@ -12,7 +12,7 @@ import typer
 import typer.core
 
 from burst import __version__
-from burst.errors import BurstError, SpecError
+from burst.errors import BurstError, SpecError, UsageError
 
 ELSEWHERE = {  # commands of SkyPilot, dstack and shells, and ours for the same wish
     "launch": "run FILE",
@@ -30,6 +30,7 @@ ELSEWHERE = {  # commands of SkyPilot, dstack and shells, and ours for the same 
     "show-gpus": "plan FILE",
     "gpus": "plan FILE",
     "offer": "plan FILE",
+    "fleet": "pools",
     "cost-report": "cost",
     "validate": "check FILE",
     "version": "--version",
@@ -344,17 +345,46 @@ def cost(
 
 
 @app.command()
+def pools(
+    name: Annotated[Optional[str], typer.Argument(metavar="[NAME]")] = None,  # noqa: UP045
+    all_runs: Annotated[
+        bool, typer.Option("--all", "-a", help="Look for refusals in runs in buckets too.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show each pool: what is free, its price, its queue, its health, its last refusal."""
+    from burst.cli.pools import show_pools
+
+    show_pools(name, all_runs=all_runs, as_json=json)
+
+
+@app.command()
 def doctor(
+    file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="A task file, to look for what it needs.", metavar="[FILE]"),
+    ] = None,
+    pool: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--pool", metavar="NAME", help="Only this pool: local, ssh/lab, aws."),
+    ] = None,
     reap: Annotated[
         bool, typer.Option("--reap", help="List and end machines of runs nobody drives.")
     ] = False,
+    env: Env = None,
+    secret: Secret = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Say what works on this machine and what does not, and what to do about it."""
+    """Say what works, here and in each pool, what does not, and what to do about it."""
     from burst.cli.doctor import examine, reap_orphans
+    from burst.cli.tasks import Given, read_task
 
-    raise typer.Exit(reap_orphans(yes=yes, as_json=json) if reap else examine(as_json=json))
+    if reap and (file or pool):
+        raise UsageError("--reap ends machines of any pool; give it neither FILE nor --pool")
+    task = read_task(file, Given(env=env, secret=secret)) if file else None
+    code = reap_orphans(yes=yes, as_json=json) if reap else examine(task, pool, as_json=json)
+    raise typer.Exit(code)
 
 
 @app.command()

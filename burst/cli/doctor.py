@@ -6,41 +6,43 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from burst import wiring
+from burst import pool_wiring, wiring
 from burst.cli.control import release
 from burst.cli.output import print_json, table
 from burst.cli.words import human_bytes
-from burst.errors import BurstError, SpecError, UsageError
+from burst.errors import BurstError, UsageError
+from burst.provision.inspection.port import Finding
+from burst.task_specs.model import Task
 
 GIB = 1024**3
 WANTED_DISK = 2 * GIB
 WANTED_SHM = 256 * 1024**2
+WORDS = {True: "ok", False: "NO", None: "?"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at."""
+def examine(task: Task | None, pool: str | None, *, as_json: bool) -> int:
+    """Print every finding; exit 9 if something that `burst run` needs does not work.
 
-    what: str
-    works: bool
-    detail: str
-    fix: str = ""
-
-
-def examine(*, as_json: bool) -> int:
-    """Print every finding; exit 9 if something that `burst run` needs does not work."""
-    found = [finding for check in CHECKS for finding in check()]
+    With a task also what it needs of pools; with a pool's name only what is of that pool.
+    """
+    here = [] if pool else [finding for check in CHECKS for finding in check()]
+    found = [*here, *pool_wiring.findings(task, pool)]
+    if pool and not any(one.pool for one in found):
+        raise UsageError(f"there is no pool {pool}", hint="see the pools there are: burst pools")
     if as_json:
         print_json(found)
     else:
-        rows = [[f.what, "ok" if f.works else "NO", f.detail] for f in found]
+        rows = [[_name(f), WORDS[f.works], " ".join(f.detail.split())] for f in found]
         sys.stdout.write(table(["", "", ""], rows).lstrip("\n") + "\n")
         for finding in found:
-            if not finding.works:
-                sys.stdout.write(f"fix {finding.what}: {finding.fix}\n")
-    return 0 if all(f.works for f in found) else 9
+            if not finding.works and finding.fix:
+                sys.stdout.write(f"fix {_name(finding)}: {finding.fix}\n")
+    return 9 if any(f.works is False for f in found) else 0
+
+
+def _name(finding: Finding) -> str:
+    return f"{finding.pool} {finding.what}".strip()
 
 
 def reap_orphans(*, yes: bool, as_json: bool) -> int:
@@ -94,42 +96,6 @@ def _disk() -> Iterator[Finding]:
         yield Finding(what="shared memory", works=free >= WANTED_SHM, detail=detail, fix=fix)
 
 
-def _machine() -> Iterator[Finding]:
-    try:
-        found = wiring.this_machine()
-    except SpecError:  # of pools.yaml, which the next finding tells
-        return
-    gpus = found.accelerators.count if found.accelerators else 0
-    detail = f"{found.cpus} CPUs, {gpus} GPUs, ${found.usd_per_node_hour} per node-hour"
-    yield Finding(what="local pool", works=True, detail=f"{detail} ({found.price_source})")
-
-
-def _ssh_hosts() -> Iterator[Finding]:
-    try:
-        states = wiring.ssh_states()
-    except SpecError as error:
-        told = "; ".join(map(str, error.problems))
-        yield Finding(what="pools.yaml", works=False, detail=str(error), fix=told)
-        return
-    for what, works, detail, login in states:
-        fix = f"let this command work without a password: {login} true"
-        yield Finding(what=what, works=works, detail=detail, fix=fix)
-
-
-def _slurm() -> Iterator[Finding]:
-    try:
-        states = wiring.slurm_states()
-    except SpecError as error:
-        told = "; ".join(f"{problem.field} {problem.message}" for problem in error.problems)
-        yield Finding(what="slurm pools", works=False, detail=str(error), fix=told)
-        return
-    for what, works, detail in states:
-        fix = (
-            "let this work without a password: ssh -F ~/.slurm/config NAME sinfo; see docs/slurm.md"
-        )
-        yield Finding(what=what, works=works, detail=detail, fix=fix)
-
-
 def _store() -> Iterator[Finding]:
     """Write, read, list and delete one small object where runs are kept by default."""
     uri = f"file://{wiring.home() / 'runs'}"
@@ -155,9 +121,6 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _packages,
     _disk,
-    _machine,
-    _ssh_hosts,
-    _slurm,
     _store,
     _leftovers,
 )

@@ -254,14 +254,16 @@ class Runs:
             )
         raise UsageError(f"there is no run {name}", hint="see the runs there are: burst ls --all")
 
-    def all(self) -> Iterator[Run]:
-        """Yield every run known here, newest first.
+    def all(self, *, near: bool = False) -> Iterator[Run]:
+        """Yield every run known here, newest first; `near`: if a disk of this machine has it.
 
         Those whose folder is gone are left out, and, aloud, those whose store cannot be read: a
         bucket out of reach hides no other run.
         """
         found = []
         for name, uri in self._index().items():
+            if near and not uri.startswith(("file:", "/")):
+                continue
             try:
                 found.append(self._load(uri))
             except UsageError:

@@ -36,7 +36,7 @@ def bundle() -> Bundle:
         f"burst/{path.relative_to(package)}": path.read_bytes()
         for path in sorted(_sources(package))
     }
-    files["pins.txt"] = "".join(f"{pin}\n" for pin in pins()).encode()
+    files["pins.txt"] = _pins_file()
     files["python.txt"] = f"{sys.version_info.major}.{sys.version_info.minor}\n".encode()
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as archive:
@@ -46,6 +46,26 @@ def bundle() -> Bundle:
             archive.addfile(entry, io.BytesIO(content))
     packed = gzip.compress(data.getvalue(), mtime=0)
     return Bundle(hashlib.sha256(data.getvalue()).hexdigest()[:16], packed)
+
+
+def _pins_file() -> bytes:
+    return "".join(f"{pin}\n" for pin in pins()).encode()
+
+
+def packages_name() -> str:
+    """Return the name that burst.agent's start.sh gives to a node's set of packages."""
+    return hashlib.sha256(_pins_file()).hexdigest()[:12]
+
+
+@cache
+def packages_bytes() -> int:
+    """Return how much disk the packages of a node take here, as they are installed."""
+    files = (
+        file
+        for pin in pins()
+        for file in importlib.metadata.distribution(pin.partition("==")[0]).files or ()
+    )
+    return sum(file.size or 0 for file in files)
 
 
 def _sources(folder: Path) -> list[Path]:

@@ -16,9 +16,16 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    ProfileNotFound,
+)
+from botocore.parsers import ResponseParserError
 
-from burst.errors import TransientError
+from burst.errors import BurstError, SetupError, TransientError
 from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
 
 COSTING = ("pending", "running", "shutting-down", "stopping", "stopped")
@@ -112,9 +119,50 @@ def has_credentials() -> bool:
         return False
 
 
-def _client(region: str) -> Any:  # noqa: ANN401 - boto3 has no types
-    config = Config(retries={"max_attempts": 5, "mode": "standard"}, connect_timeout=10)
-    return boto3.client("ec2", region_name=region, config=config)
+def usual_region() -> str:
+    """Return the region that is set for AWS's own tools, or us-east-1."""
+    try:
+        return boto3.Session().region_name or "us-east-1"
+    except BotoCoreError:
+        return "us-east-1"
+
+
+class AwsError(BurstError):
+    """AWS said no. `code` is its own word for why."""
+
+    def __init__(self, operation: str, code: str, said: str) -> None:
+        super().__init__(f"AWS refused {operation}: {code}: {said}")
+        self.code = code
+
+
+class Account:
+    """Calls to any service of AWS with this person's credentials; a person waits for them."""
+
+    def call(self, service: str, operation: str, region: str, **given: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+        """Make one call, as boto3 spells it; AwsError if it is refused.
+
+        SetupError when there are no credentials, TransientError when nobody answers.
+        """
+        try:
+            return _ask(region, service, operation, given)
+        except ClientError as error:
+            told = error.response.get("Error", {})
+            code, said = str(told.get("Code", "")), str(told.get("Message", ""))
+            raise AwsError(operation, code, said) from error
+        except (NoCredentialsError, CredentialRetrievalError, ProfileNotFound) as error:
+            raise SetupError(f"no credentials for AWS: {error}", hint="aws configure") from error
+        except (BotoCoreError, ResponseParserError) as error:  # a proxy's page is no answer
+            raise TransientError(f"no answer from AWS to {operation}: {error}") from error
+
+
+def _ask(region: str, service: str, operation: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    answer: Mapping[str, Any] = getattr(_client(region, service, attempts=2), operation)(**given)
+    return answer
+
+
+def _client(region: str, service: str = "ec2", *, attempts: int = 5) -> Any:  # noqa: ANN401 - boto3 has no types
+    config = Config(retries={"max_attempts": attempts, "mode": "standard"}, connect_timeout=10)
+    return boto3.client(service, region_name=region, config=config)
 
 
 def _raw(page: dict[str, Any]) -> Iterator[dict[str, Any]]:

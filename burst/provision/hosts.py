@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
-from burst.errors import BurstError, TransientError
+from burst.cost.quotes import Quote
+from burst.errors import BurstError, SetupError, TransientError
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import folder_of
@@ -76,6 +77,13 @@ class Host:
     key: Path | None
     usd_per_hour: Decimal
     priced: bool  # whether pools.yaml says a price
+    usd_per_gpu_hour: Decimal | None = None  # goes before the other where there are GPUs
+
+    @property
+    def login_command(self) -> str:
+        """The command of a login, for a person to try."""
+        key = f" -i {self.key}" if self.key else ""
+        return f"ssh -p {self.port}{key} {self.user}@{self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +96,18 @@ class Found:
     accelerators: Accelerators | None
     claim: str  # the node that has it, or ""
     ip: str  # its address among its own kind
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """What an hour of it costs."""
+        per_gpu = self.host.usd_per_gpu_hour
+        if per_gpu is None or self.accelerators is None:
+            return self.host.usd_per_hour
+        return per_gpu * self.accelerators.count
+
+    def quote(self, now: datetime) -> Quote:
+        """Return its price as pools.yaml says it."""
+        return quote(self.usd_per_hour, "pools.yaml" if self.host.priced else NO_PRICE, now)
 
     @property
     def shape(self) -> str:
@@ -103,7 +123,8 @@ def read_hosts(pools: Mapping[str, Any], user: str) -> tuple[Host, ...]:
 
 
 def _pool(name: str, pool: Mapping[str, Any], user: str) -> Iterator[Host]:
-    price = usd_per_hour(pool.get("usd_per_hour"))
+    prices = {key: pool.get(key) for key in ("usd_per_hour", "usd_per_gpu_hour")}
+    per_gpu = prices["usd_per_gpu_hour"]
     for entry in pool["hosts"]:
         own = entry if isinstance(entry, Mapping) else {"ip": entry}
         given = {key: value for key, value in [*pool.items(), *own.items()] if value is not None}
@@ -114,8 +135,9 @@ def _pool(name: str, pool: Mapping[str, Any], user: str) -> Iterator[Host]:
             user=given.get("user", user),
             port=int(given.get("port", 22)),
             key=Path(key).expanduser() if key else None,
-            usd_per_hour=price,
-            priced="usd_per_hour" in given,
+            usd_per_hour=usd_per_hour(prices["usd_per_hour"]),
+            priced=any(price is not None for price in prices.values()),
+            usd_per_gpu_hour=None if per_gpu is None else usd_per_hour(per_gpu),
         )
 
 
@@ -136,7 +158,7 @@ def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...
             memory_gb=found.memory_gb,
             accelerators=found.accelerators,
             spot=False,
-            quote=quote(host.usd_per_hour, "pools.yaml" if host.priced else NO_PRICE, now),
+            quote=found.quote(now),
         )
         seen.setdefault((host.pool, found.shape), offer)
     return tuple(seen.values())
@@ -166,10 +188,23 @@ class Hosts:
             if found is not None
         )  # fmt: skip
 
+    def each(self, ask: Callable[[Host], T]) -> tuple[tuple[Host, T | BurstError], ...]:
+        """Return what comes of asking each host, or why nothing does; all are asked at once."""
+
+        def attempt(host: Host) -> T | BurstError:
+            try:
+                return ask(host)
+            except BurstError as error:
+                return error
+            except ValueError as error:
+                return SetupError(f"{host.address} says what nobody understands: {error}")
+
+        return tuple(zip(self._hosts, _each(attempt, self._hosts), strict=True))
+
     def _look_quietly(self, host: Host) -> Found | None:
         """Look at a host; say once that it does not answer."""
         try:
-            found = self._look(host)
+            found = self.look_at(host)
         except (BurstError, ValueError) as error:
             if host not in self._silent:
                 log.warning("%s", error)
@@ -178,8 +213,9 @@ class Hosts:
         self._silent.discard(host)
         return found
 
-    def _look(self, host: Host) -> Found:
-        lines = self._ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
+    def look_at(self, host: Host) -> Found:
+        """Return what a host says of itself; BurstError or ValueError if it does not."""
+        lines = self.ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
         cpus, memory_kb, claim, ips, *gpus = (line.strip() for line in lines)
         return Found(
             host=host,
@@ -190,7 +226,8 @@ class Hosts:
             ip=host.address if host.address in ips.split() else (ips.split() or [host.address])[0],
         )
 
-    def _ssh(self, host: Host) -> Ssh:
+    def ssh(self, host: Host) -> Ssh:
+        """Return a way to run commands on a host."""
         login = Login(
             host=host.address, ip=host.address, user=host.user, key=host.key, port=host.port
         )
@@ -221,7 +258,7 @@ class Hosts:
         """Claim a host; say whether a node has it now. One that fails is no reason to give up."""
         claim = CLAIM.format(name=name, old=found.claim, scratch=folder_of(found.claim))
         try:
-            return self._ssh(found.host).run(claim).strip() == name
+            return self.ssh(found.host).run(claim).strip() == name
         except BurstError as error:
             log.warning("%s cannot be claimed: %s", found.host.address, error)
             return False
@@ -281,7 +318,7 @@ class Hosts:
         if found is None:
             return
         try:
-            self._ssh(found.host).run(END.format(scratch=folder_of(name), name=name))
+            self.ssh(found.host).run(END.format(scratch=folder_of(name), name=name))
         except TransientError as error:
             log.warning(
                 "%s, where %s is: it frees itself when nobody renews its lease", error, name

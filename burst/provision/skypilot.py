@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -84,6 +85,53 @@ def offers(task: Task) -> tuple[Offer, ...]:
         asked = " ".join(["sky check", *sorted(named)])
         raise SetupError("SkyPilot has no cloud enabled", hint=f"see what it wants: {asked}")
     return tuple(dict.fromkeys(found))
+
+
+def enabled_clouds() -> tuple[str, ...]:
+    """Return the clouds that SkyPilot last found rights for. SetupError without SkyPilot.
+
+    Starts SkyPilot's API server if none runs, which takes some seconds.
+    """
+    _sky()
+    with _errors():
+        return tuple(_enabled(set()))
+
+
+def cheapest_gpu(cloud: str) -> Offer | None:
+    """Return a cloud's machine whose GPU is cheapest by the hour, spot or not; None: it has none.
+
+    From SkyPilot's catalog, as old as its file here; no server is asked. TransientError when the
+    file is missing and cannot be fetched.
+    """
+    _sky()
+    from sky import catalog
+
+    with _errors():
+        listed = catalog.list_accelerators(clouds=[cloud], all_regions=True)
+        machines = [machine for kind in listed.values() for machine in kind]
+        found = [offer for machine in machines for offer in _gpu_offers(machine, cloud)]
+    return min(found, key=_per_gpu, default=None)
+
+
+def _gpu_offers(machine: Any, cloud: str) -> Iterator[Offer]:  # noqa: ANN401 - sky's
+    count = int(machine.accelerator_count)
+    for usd, spot in ((machine.price, False), (machine.spot_price, True)):
+        if count >= 1 and machine.instance_type and usd > 0:  # a missing price is NaN
+            yield Offer(
+                pool=cloud,
+                region=machine.region,
+                zone="",
+                machine_type=machine.instance_type,
+                cpus=float(machine.cpu_count or 0),
+                memory_gb=float(machine.memory or 0),
+                accelerators=Accelerators(kind=machine.accelerator_name, count=count),
+                spot=spot,
+                quote=_quote(cloud, usd),
+            )
+
+
+def _per_gpu(offer: Offer) -> Decimal:
+    return offer.quote.usd_per_hour / (offer.accelerators.count if offer.accelerators else 1)
 
 
 def _enabled(named: set[str]) -> list[str]:
@@ -164,13 +212,6 @@ def _amount(amount: Amount | None) -> str | None:
 def _offer(pinned: Any, cloud: str) -> Offer:  # noqa: ANN401 - sky's
     cpus, memory = pinned.cloud.get_vcpus_mem_from_instance_type(pinned.instance_type)
     gpus = pinned.accelerators or {}
-    dated = _catalog_date(cloud)
-    quote = Quote(
-        usd_per_hour=Decimal(repr(float(pinned.get_cost(3600)))),
-        source=f"{CATALOGS.get(cloud, USUAL_CATALOG)} of {dated:%Y-%m-%d}",
-        observed_at=dated,
-        billing=BILLING.get(cloud, RULE_UNKNOWN),
-    )
     return Offer(
         pool=cloud,
         region=pinned.region or "",
@@ -180,7 +221,17 @@ def _offer(pinned: Any, cloud: str) -> Offer:  # noqa: ANN401 - sky's
         memory_gb=float(memory or 0),
         accelerators=next((Accelerators(kind=k, count=int(n)) for k, n in gpus.items()), None),
         spot=bool(pinned.use_spot),
-        quote=quote,
+        quote=_quote(cloud, pinned.get_cost(3600)),
+    )
+
+
+def _quote(cloud: str, usd_per_hour: float) -> Quote:
+    dated = _catalog_date(cloud)
+    return Quote(
+        usd_per_hour=Decimal(repr(float(usd_per_hour))),
+        source=f"{CATALOGS.get(cloud, USUAL_CATALOG)} of {dated:%Y-%m-%d}",
+        observed_at=dated,
+        billing=BILLING.get(cloud, RULE_UNKNOWN),
     )
 
 
@@ -346,9 +397,18 @@ def _sky() -> Any:  # noqa: ANN401 - the module; it has no types worth the name
             f"renting machines needs SkyPilot, which is not installed ({error.name})",
             hint="pip install 'burst-trainer[skypilot]'",
         ) from error
-    logging.getLogger("sky").setLevel(logging.WARNING)  # it writes to standard output
+    _hush()
     register()
     return sky
+
+
+def _hush() -> None:
+    """Let SkyPilot warn on standard error; it writes to standard output, where results are."""
+    logger = logging.getLogger("sky")
+    logger.setLevel(logging.WARNING)
+    for handler in logger.handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
 
 
 @contextlib.contextmanager

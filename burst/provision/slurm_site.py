@@ -23,8 +23,6 @@ from burst.task_specs.units import duration_s
 
 T = TypeVar("T")
 LOOK_S = 30.0
-MOST_SKEW_S = 30.0  # a job's end is told by Slurm's clock
-LEAST_DISK_GB = 2.0
 UNTYPED = "gpu"  # the name of GPUs whose nodes do not name them
 LOOK = """date +%s; df -Pk "$HOME" | awk 'NR == 2 {print $4}'
 scontrol show config | grep -E '^PreemptType '; echo ==
@@ -148,22 +146,6 @@ class Site:
     disk_free_bytes: int  # where its home is
     partitions: Mapping[str, Partition]
     nodes: tuple[Node, ...]
-
-    def findings(self, pool: str, now_s: float) -> Iterator[tuple[str, bool, str]]:
-        """Yield what was looked at, whether it works for burst, and what it is, in words."""
-        ahead_s = self.clock_s - now_s
-        free_gb = self.disk_free_bytes / 1024**3
-        words = f"answers, {free_gb:.1f} GiB free in its home, clock {ahead_s:+.0f} s from here"
-        works = abs(ahead_s) <= MOST_SKEW_S and free_gb >= LEAST_DISK_GB
-        yield pool, works, words
-        for partition in self.partitions.values():
-            nodes = [n for n in self.nodes if n.partition == partition.name and n.usable]
-            gpus = sum(n.num_gpus for n in nodes)
-            free = sum(sum(n.gpus_free.values()) for n in nodes)
-            cpus = sum(n.cpus_free for n in nodes)
-            market = "spot" if partition.preemptible else "on-demand"
-            words = f"{market}, {len(nodes)} nodes, {cpus} CPUs free, {free} of {gpus} GPUs free"
-            yield f"{pool}/{partition.name}", partition.up and bool(nodes), words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -439,8 +439,8 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
 
     def claims() -> dict[str, str]:
         said = json.loads(person.burst("doctor", "--json", check=False))
-        pools = [one for one in said if one["what"].startswith("ssh/")]
-        return {one["what"].rpartition(" ")[2]: one["detail"] for one in pools}
+        hosts = [one for one in said if one["pool"] == "ssh/lab" and "answers" in one["what"]]
+        return {one["what"].partition(" ")[0]: one["detail"] for one in hosts}
 
     assert all("free" in detail for detail in claims().values())
     run = person.start("run", str(tmp_path / "task.yaml"), "--yes")

@@ -488,11 +488,11 @@ class EcsCloud:
         return self._numbered(given, only, "Vpcs", "Vpc")
 
     def DescribeVSwitches(self, given: Parameters) -> dict[str, Any]:
-        found = self._of("vsw", given, VpcId=given["VpcId"])
+        found = self._of("vsw", given, **_named(given, "VpcId"))
         return self._numbered(given, found, "VSwitches", "VSwitch")
 
     def DescribeSecurityGroups(self, given: Parameters) -> dict[str, Any]:
-        found = self._of("sg", given, VpcId=given["VpcId"])
+        found = self._of("sg", given, **_named(given, "VpcId"))
         return self._page(given, found, "SecurityGroups", "SecurityGroup")
 
     def DescribeKeyPairs(self, given: Parameters) -> dict[str, Any]:
@@ -625,6 +625,11 @@ def listed(given: Parameters, name: str) -> list[Any]:
         elif match:
             found[int(match[1])] = value
     return [found[number] for number in sorted(found)]
+
+
+def _named(given: Parameters, name: str) -> dict[str, str]:
+    """Return a parameter that a request may leave out."""
+    return {name: given[name]} if name in given else {}
 
 
 def _tagged(given: Parameters, tags: Mapping[str, str]) -> bool:

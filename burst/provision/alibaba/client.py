@@ -135,6 +135,11 @@ def connect(region: str, clock: Clock) -> Client:
     return Client(region, found, clock)
 
 
+def address(region: str) -> str:
+    """Return the web address of a region's ECS."""
+    return os.environ.get(ENDPOINT) or f"https://ecs.{region}.aliyuncs.com"
+
+
 def pages(api: Api, action: str, **parameters: Any) -> Iterator[Answer]:  # noqa: ANN401 - JSON
     """Make a call for each page of what it tells, where pages are linked by NextToken."""
     token: Mapping[str, str] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from burst import wiring
+from burst import pool_wiring, wiring
 from burst.cli import main
 from burst.cost.offers import Offer
 from burst.cost.quotes import UNROUNDED, Quote
@@ -30,6 +30,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         price_source="test",
     )
     monkeypatch.setattr(wiring, "this_machine", lambda: machine)
+    own = {kind: ask for kind, ask in pool_wiring.KINDS.items() if kind in {"local", "ssh"}}
+    monkeypatch.setattr(pool_wiring, "KINDS", own)  # nobody's credentials
     return folder
 
 

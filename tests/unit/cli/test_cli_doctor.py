@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from burst import wiring
-from burst.errors import StorageError
+from burst.errors import StorageError, TransientError
+from burst.provision.ssh import Ssh
 from burst.storage.memory import MemoryStore
 from burst.storage.open import open_store
 from cli_scene import Call
@@ -20,6 +21,7 @@ PLENTY = 10 * 1024**3
 def well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everything work; each test breaks one thing."""
     monkeypatch.setattr(wiring, "missing_packages", dict)
+    monkeypatch.setattr("burst.provision.inspection.local.driver_here", lambda: None)
     monkeypatch.setattr(wiring, "disk_free", lambda _: PLENTY)
     monkeypatch.setattr(wiring, "leftovers", tuple)
     monkeypatch.setattr(wiring, "store", lambda _: MemoryStore())
@@ -33,7 +35,8 @@ def shared_memory(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 def broken(burst: Call) -> dict[str, tuple[str, str]]:
     """Return what does not work: its detail and what to do about it."""
     said = burst("doctor", "--json")
-    found = {f["what"]: (f["detail"], f["fix"]) for f in json.loads(said.out) if not f["works"]}
+    told = [f for f in json.loads(said.out) if f["works"] is False]
+    found = {f"{f['pool']} {f['what']}".strip(): (f["detail"], f["fix"]) for f in told}
     assert said.code == (9 if found else 0)
     assert said.err == ""
     return found
@@ -44,8 +47,7 @@ def test_where_everything_works_it_is_said_and_the_exit_code_is_0(burst: Call) -
     said = burst("doctor")
     lines = {line.split("  ")[0]: line for line in said.out.splitlines()}
     assert (said.code, said.err) == (0, "")
-    assert "local pool" in lines
-    assert lines["local pool"].endswith("2 CPUs, 0 GPUs, $3.60 per node-hour (test)")
+    assert lines["local machine"].endswith("2 CPUs, 0 GPUs, $3.60 per node-hour (test)")
     assert all("  ok  " in line or line.endswith("  ok") for line in lines.values())
 
 
@@ -107,13 +109,16 @@ def test_nothing_is_left_in_the_folder_of_runs(
 def test_an_ssh_host_that_is_silent_is_told_with_the_login_to_try(
     burst: Call, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
-    monkeypatch.setattr("burst.provision.hosts.Hosts.look", lambda _: ())
+    def silent(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        raise TransientError(f"{ssh.login.host}: no answer within {limit_s:.0f} s")
+
+    monkeypatch.setattr(Ssh, "run", silent)
     home.mkdir(exist_ok=True)
     (home / "pools.yaml").write_text(
         "ssh: {lab: {user: me, identity_file: /k, hosts: [{ip: box, port: 2222}]}}\n"
     )
     fix = "let this command work without a password: ssh -p 2222 -i /k me@box true"
-    assert broken(burst) == {"ssh/lab box": ("me@box:2222 does not answer", fix)}
+    assert broken(burst) == {"ssh/lab box answers": ("box: no answer within 15 s", fix)}
 
 
 def test_what_still_runs_of_a_run_that_nobody_drives(

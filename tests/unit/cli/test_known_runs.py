@@ -93,6 +93,22 @@ def test_all_runs_newest_first(scene: Scene) -> None:
     assert list(Scene(scene.home / "elsewhere").runs.all()) == []
 
 
+def test_near_runs_are_those_on_a_disk_here(scene: Scene) -> None:
+    far = scene.make()  # in the scene's memory, which is no disk
+    opened: list[str] = []
+
+    def open_store(uri: str) -> ObjectStore:
+        opened.append(uri)
+        return scene.open(far.store.uri)
+
+    runs = Runs(scene.home, open_store)
+    runs.remember("toy-near00", "file:///runs/toy-near00")
+    runs.remember("toy-far000", "s3://bucket/toy-far000")
+    assert len(list(runs.all(near=True))) == 1
+    assert opened == ["file:///runs/toy-near00"]  # no bucket was asked
+    assert len(list(runs.all())) == 3
+
+
 def test_a_run_whose_folder_vanished_is_left_out_and_named_when_asked_for(scene: Scene) -> None:
     gone, there = scene.make("gone"), scene.make("there")
     forget(scene, gone)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from burst.agent import boot
 from burst.agent.boot import skew
 from burst.agent.set_up import unpack
 from burst.controller import packing
 from burst.controller.packing import files_of, pack
 from burst.errors import SetupError
-from burst.provision.bundle import bundle, pins
+from burst.provision.bundle import bundle, packages_bytes, packages_name, pins
 
 
 def test_the_bundle_is_this_very_code_with_its_versions() -> None:
@@ -104,3 +106,17 @@ def test_other_versions_are_named() -> None:
     assert skew({"python": "3.12", "ray": "2.0.0", "nonesuch": "1"}) == (
         f"nonesuch none for 1, python 3.11 for 3.12, ray {mine['ray']} for 2.0.0"
     )
+
+
+def test_the_packages_have_the_name_that_the_node_gives_them(tmp_path: Path) -> None:
+    """As start.sh makes it, of the file that the bundle brings."""
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(bundle().data))) as archive:
+        said = archive.extractfile("pins.txt")
+        assert said is not None
+        (tmp_path / "pins.txt").write_bytes(said.read())
+    command = f"sha256sum {tmp_path}/pins.txt | cut -c1-12"
+    there = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert packages_name() == there.stdout.strip()
+    script = (Path(boot.__file__).parent / "start.sh").read_text()
+    assert 'sha256sum "$code/pins.txt" | cut -c1-12' in script
+    assert packages_bytes() > 100 * 1024**2  # Ray and torch are among them

@@ -226,6 +226,24 @@ def test_hosts_are_written_as_for_skypilot() -> None:
     assert read_hosts({}, "x") == ()
 
 
+def test_a_price_by_the_gpu_goes_before_that_of_a_host_with_gpus(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices = {"usd_per_hour": "0.4", "usd_per_gpu_hour": "1.5"}
+    (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], **prices}}}, "x")
+    (offer,) = offers([host], tmp_path, NOW)
+    assert (offer.quote.usd_per_hour, offer.quote.source) == (Decimal("0.4"), "pools.yaml")
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf 'NVIDIA H100\\nNVIDIA H100\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (offer,) = offers([host], tmp_path, NOW)
+    assert offer.quote.usd_per_hour == Decimal(3)
+    (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], "usd_per_gpu_hour": "2"}}}, "x")
+    (offer,) = offers([host], tmp_path, NOW)
+    assert (offer.quote.usd_per_hour, offer.quote.source) == (Decimal(4), "pools.yaml")
+
+
 def test_two_that_take_over_one_dead_claim_do_not_both_have_it(tmp_path: Path) -> None:
     """Both have found the claim dead; the slower one must not remove what the faster one made."""
     claim = tmp_path / f".burst/claim-{os.uname().nodename}"

@@ -211,18 +211,6 @@ def test_only_a_partition_that_makes_way_for_another_is_spot(config: Path) -> No
     assert spot(SITE.replace("PriorityTier=10", "PriorityTier=1")) == []
 
 
-def test_what_doctor_says(config: Path) -> None:
-    site = read_site(SITE, lab(config))
-    assert list(site.findings("slurm/lab", 1796208398.6)) == [
-        ("slurm/lab", True, "answers, 77.5 GiB free in its home, clock +1 s from here"),
-        ("slurm/lab/gpu", True, "on-demand, 2 nodes, 48 CPUs free, 4 of 10 GPUs free"),
-        ("slurm/lab/scav", True, "spot, 2 nodes, 48 CPUs free, 6 of 12 GPUs free"),
-        ("slurm/lab/old", False, "on-demand, 1 nodes, 32 CPUs free, 0 of 0 GPUs free"),
-    ]
-    (first, *_) = site.findings("slurm/lab", 1796208400 + 100)
-    assert first[1] is False
-
-
 def test_shapes_are_read_as_they_are_written() -> None:
     for text in ("8CPU--64GB", "8CPU--64GB--A100:2", "1CPU--0GB--nvidia_h100_80gb:8"):
         assert str(Shape.parse(text)) == text

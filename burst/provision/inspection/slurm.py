@@ -1,0 +1,124 @@
+"""Slurm clusters, looked at: what each partition has free, who waits, and whether it will do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+from burst.errors import BurstError
+from burst.provision.inspection.port import SET_CLOCK, Finding, Price, Row, Wanted, price
+from burst.provision.own import NO_PRICE, quote
+from burst.provision.slurm_site import LOOK, LOOK_S, Cluster, Node, Partition, Site, read_site
+
+GIB = 1024**3
+MOST_SKEW_S = 30.0  # a job's end is told by Slurm's clock
+LEAST_DISK_BYTES = 2 * GIB
+ASK = f"{LOOK}; echo ==\nsqueue -h -r -t PENDING -o %P"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmPool:
+    """See burst.provision.inspection.port.Inspected; one cluster."""
+
+    cluster: Cluster
+    home: Path = field(repr=False)
+    now: Callable[[], datetime]
+
+    @property
+    def name(self) -> str:
+        return self.cluster.pool
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return one row for each partition."""
+        site, waiting = self._look()
+        return tuple(self._row(one, site, waiting) for one in site.partitions.values())
+
+    def _look(self) -> tuple[Site, Counter[str]]:
+        """Return what the cluster has, and how many jobs wait in each partition."""
+        text = self.cluster.ssh(self.home).run(ASK, limit_s=LOOK_S)
+        *look, queue = text.split("==\n")
+        jobs = (name for line in queue.splitlines() for name in line.split(","))
+        return read_site("==\n".join(look), self.cluster), Counter(jobs)
+
+    def _row(self, partition: Partition, site: Site, waiting: Counter[str]) -> Row:
+        nodes = _nodes(site, partition)
+        market = "spot" if partition.preemptible else "on-demand"
+        return Row(
+            pool=f"{self.name}/{partition.name}",
+            machine=market,
+            free=sum(node.cpus_free == node.cpus for node in nodes),
+            whole=len(nodes),
+            gpus_free=sum(sum(node.gpus_free.values()) for node in nodes),
+            gpus=sum(node.num_gpus for node in nodes),
+            price=self._price(nodes),
+            waiting=waiting[partition.name],
+            healthy=partition.up and bool(nodes),
+            detail="" if nodes else "no node of it can be used",
+        )
+
+    def _price(self, nodes: list[Node]) -> Price:
+        """Return the price of a whole node, the dearest there is."""
+        cluster, gpus = self.cluster, max((node.num_gpus for node in nodes), default=0)
+        whole = cluster.usd_per_hour or Decimal(0)
+        if gpus and cluster.usd_per_gpu_hour is not None:
+            whole = cluster.usd_per_gpu_hour * gpus
+        source = "pools.yaml" if cluster.priced else NO_PRICE
+        return price(quote(whole, source, self.now()), gpus, self.now(), ages=False)
+
+    def findings(self, wanted: Wanted) -> tuple[Finding, ...]:
+        try:
+            site, _ = self._look()
+        except (BurstError, ValueError) as error:
+            login = f"ssh -F {self.cluster.config} {self.cluster.name} sinfo"
+            fix = f"let this work without a password: {login}; see docs/slurm.md"
+            return (
+                Finding(pool=self.name, what="answers", works=False, detail=str(error), fix=fix),
+            )
+        return (
+            Finding(pool=self.name, what="answers", works=True, detail="sinfo and squeue answer"),
+            self._disk(site, wanted),
+            self._clock(site),
+            *self._partitions(site),
+        )
+
+    def _disk(self, site: Site, wanted: Wanted) -> Finding:
+        need = max(wanted.disk_bytes, LEAST_DISK_BYTES)
+        free = site.disk_free_bytes
+        return Finding(
+            pool=self.name,
+            what="disk of its home",
+            works=free >= need,
+            detail=f"{free / GIB:.1f} GiB free, a node needs about {need / GIB:.1f} GiB",
+            fix="free some space there; old packages of burst lie in ~/.burst/env-*",
+        )
+
+    def _clock(self, site: Site) -> Finding:
+        """Return what its clock is: a job's end is told by it, so half a minute off is too much."""
+        off_s = site.clock_s - self.now().timestamp()
+        works = abs(off_s) <= MOST_SKEW_S
+        told = "as here" if works else f"{off_s:+.0f} s from this machine's"
+        return Finding(pool=self.name, what="clock", works=works, detail=told, fix=SET_CLOCK)
+
+    def _partitions(self, site: Site) -> Iterator[Finding]:
+        for partition in site.partitions.values():
+            nodes = _nodes(site, partition)
+            gpus = sum(node.num_gpus for node in nodes)
+            free = sum(sum(node.gpus_free.values()) for node in nodes)
+            cpus = sum(node.cpus_free for node in nodes)
+            market = "spot" if partition.preemptible else "on-demand"
+            words = f"{market}, {len(nodes)} nodes, {cpus} CPUs free, {free} of {gpus} GPUs free"
+            yield Finding(
+                pool=self.name,
+                what=f"partition {partition.name}",
+                works=True if partition.up and nodes else None,
+                detail=words,
+                fix=f"see why it is not up: sinfo -p {partition.name} -R",
+            )
+
+
+def _nodes(site: Site, partition: Partition) -> list[Node]:
+    return [n for n in site.nodes if n.partition == partition.name and n.usable]
