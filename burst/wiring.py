@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
+    from burst.provision.slurm import Slurm
     from burst.provision.slurm_site import Cluster
     from burst.storage.lease import Owner
     from burst.storage.port import ObjectStore
@@ -136,7 +137,8 @@ def machines(run: Run, kind: str) -> RentedProvisioner:
         end_command=end_command,
         held=kind == "slurm",
     )
-    cloud = cloud_of(run) if kind == "cloud" else None
+    clouds = {"cloud": lambda: cloud_of(run), "slurm": _slurm}  # which say since when a node is
+    cloud = clouds[kind]() if kind in clouds else None
     return RentedProvisioner(clusters_of(kind), cloud, settings, clock())
 
 
@@ -174,13 +176,17 @@ def clusters_of(kind: str) -> Clusters:
 
         return Hosts(ssh_hosts(), home())
     if kind == "slurm":
-        from burst.provision.slurm import Slurm
-
-        return Slurm(slurm_clusters(), home(), clock())
+        return _slurm()
     from burst.provision import skypilot
 
     skypilot.prepare(home())
     return skypilot
+
+
+def _slurm() -> Slurm:
+    from burst.provision.slurm import Slurm
+
+    return Slurm(slurm_clusters(), home(), clock())
 
 
 def _refresh_alibaba(task: Task) -> None:
