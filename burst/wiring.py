@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
+    from burst.provision.slurm import Slurm
     from burst.provision.slurm_site import Cluster
     from burst.storage.lease import Lease, Owner
     from burst.storage.port import ObjectStore
@@ -154,8 +155,12 @@ def machines(
         end_command=end_command,
         held=kind == "slurm",
     )
-    cloud = cloud_of(run) if kind == "cloud" else None
     names = {cluster_name(run.record.run_id, node_id): pool for node_id, pool in nodes.items()}
+    cloud: Cloud | None = None  # which says since when a node is
+    if kind == "cloud":
+        cloud = cloud_of(run)
+    elif kind == "slurm":
+        cloud = _slurm(names)
     return RentedProvisioner(clusters_of(kind, names), cloud, settings, clock())
 
 
@@ -205,13 +210,17 @@ def clusters_of(kind: str, nodes: Mapping[str, str] = MappingProxyType({})) -> C
 
         return Hosts(ssh_hosts(), home(), nodes)
     if kind == "slurm":
-        from burst.provision.slurm import Slurm
-
-        return Slurm(slurm_clusters(), home(), clock(), nodes)
+        return _slurm(nodes)
     from burst.provision import skypilot
 
     skypilot.prepare(home())
     return skypilot
+
+
+def _slurm(nodes: Mapping[str, str]) -> Slurm:
+    from burst.provision.slurm import Slurm
+
+    return Slurm(slurm_clusters(), home(), clock(), nodes)
 
 
 def _refresh_alibaba(task: Task) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from burst.ports import Clock
 from burst.provision import slurm_room
 from burst.provision.own import NO_PRICE, quote
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import folder_of
+from burst.provision.rented import Machine, by_node, cluster_name, folder_of
 from burst.provision.slurm_site import (
     JOBS,
     LOOK,
@@ -161,7 +162,7 @@ def _offer(
 
 
 class Slurm:
-    """Jobs as what makes and ends machines; see burst.provision.rented.Clusters.
+    """Jobs as what makes and ends machines; see burst.provision.rented: Clusters, and Cloud.
 
     `nodes` are those that there may be, by name, with their pool: of an earlier controller.
     """
@@ -178,6 +179,7 @@ class Slurm:
         self._clock = clock
         there = {name: self._clusters.get(pool) for name, pool in nodes.items()}
         self._where = {name: cluster for name, cluster in there.items() if cluster is not None}
+        self._ran: dict[str, Machine] = {}  # by node; jobs that were seen to run
 
     def launch(
         self,
@@ -268,6 +270,43 @@ class Slurm:
         if silent and len(silent) == len(self._clusters):
             raise TransientError(f"no Slurm cluster answers: {silent[0].message}")
         return {name: state for name, state in found.items() if name.startswith(prefix)}
+
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        """Return since when, and until when, nodes' jobs ran: a queued one costs nothing.
+
+        Slurm forgets ended jobs after a while (MinJobAge): what is not seen any more ended then.
+        """
+        prefix = cluster_name(run_id, "")
+        found = by_node(
+            (job.name.removeprefix(prefix), self._machine(cluster, job))
+            for cluster in self._clusters.values()
+            for job in read_jobs(self._ask(cluster, JOBS))
+            if job.name.startswith(prefix) and job.starts and job.state not in STARTING
+        )
+        now = self._clock.now()
+        for node_id, machine in self._ran.items():
+            if node_id not in found:
+                found[node_id] = replace(machine, costs=False, until=machine.until or now)
+        self._ran = found
+        return found
+
+    def _machine(self, cluster: Cluster, job: Job) -> Machine:
+        now = self._clock.now()
+        over = job.state in ENDED | STOPPED | {COMPLETING}
+        return Machine(
+            name=f"job {job.number} of {cluster.pool}",
+            since=job.starts or now,
+            until=min(job.ends or now, now) if over else None,
+            costs=not over,
+        )
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        """Cancel nodes' jobs."""
+        for node_id in node_ids:
+            self.down(cluster_name(run_id, node_id))
+
+    def keep(self, run_id: str) -> None:
+        """Do nothing: a job's time limit is what it is."""
 
     def vacant(self, place: Place) -> int:
         """Return how many jobs like a node's could start there now; see slurm_room.read_room."""

@@ -1,8 +1,9 @@
 """How many nodes a Slurm partition could give at once: what is free, less what others wait for.
 
 Slurm is only asked: `sinfo`, `squeue`, and `sbatch --test-only`, which submits nothing and says
-when a job would start (sbatch(1), squeue(1), Slurm 22.05). That answer knows of limits, of
-reservations and of jobs that would make way, but not of the queue: so the queue is looked at, too.
+when a job would start (sbatch(1), squeue(1), Slurm 22.05): it knows of limits, reservations, jobs
+before it in the queue and jobs that would make way. But it speaks of one job; for how many, what
+is free and what the queue lacks are counted.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ scontrol show config | grep -E '^PreemptType '; echo ==
 scontrol show partition -o; echo ==
 sinfo -h -N -O NodeList:128,Partition:128,StateCompact:24,CPUsState:48,Memory:24,AllocMem:24,\
 Gres:256,GresUsed:256"""
-JOBS = 'SLURM_TIME_FORMAT=%s squeue -h -u "$(id -un)" -o "%i|%j|%T|%r|%N|%S"'
+JOBS = 'SLURM_TIME_FORMAT=%s squeue -h -t all -u "$(id -un)" -o "%i|%j|%T|%r|%N|%S|%e"'
 _USABLE = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv"})
 _GPU = re.compile(r"gpu(?::([A-Za-z_][^:(,]*))?:(\d+)")
 _SHAPE = re.compile(r"(\d+)CPU--(\d+)GB(?:--([^:]+):(\d+))?")
@@ -148,9 +148,9 @@ class Site:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A job that is not over."""
+    """A job, also one that ended some minutes ago."""
 
     number: str
     name: str
@@ -158,6 +158,7 @@ class Job:
     reason: str
     node: str
     starts: datetime | None  # or started; as Slurm expects while it is pending
+    ends: datetime | None  # or ended; by its time limit while it runs
 
 
 # pools.yaml ---------------------------------------------------------------------------------------
@@ -280,10 +281,10 @@ def _gpus(gres: str) -> Mapping[str, int]:
 
 def read_jobs(text: str) -> tuple[Job, ...]:
     """Read what `JOBS` printed."""
-    fields = (line.split("|") for line in text.splitlines() if line.count("|") == 5)  # noqa: PLR2004
+    fields = (line.split("|") for line in text.splitlines() if line.count("|") == 6)  # noqa: PLR2004
     return tuple(
-        Job(number=number, name=name, state=state, reason=reason, node=node, starts=_time(starts))
-        for number, name, state, reason, node, starts in fields
+        Job(number, name, state, reason, node, _time(starts), _time(ends))
+        for number, name, state, reason, node, starts, ends in fields
     )
 
 

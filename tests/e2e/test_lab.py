@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab import image, market
+from tests.lab import image, market, slurm
 from tests.lab.hosts import GATEWAY
 from tests.lab.rig import REPO, Lab
+from tests.lab.slurm import SlurmLab
 
 pytestmark = [
     pytest.mark.e2e,
@@ -502,6 +503,60 @@ def on_host(person: Person, address: str, command: str) -> str:
     return person.lab.run(argv).stdout
 
 
+@pytest.fixture
+def slurm_of_two(person: Person) -> Iterator[SlurmLab]:
+    """A Slurm of two nodes of one's own, on the lab's network, with prices in pools.yaml."""
+    slurm.install()
+    config, pools = person.lab.home / ".slurm/config", Path(person.home) / "pools.yaml"
+    with SlurmLab(nodes=2, network=slurm.OF_LAB) as made:
+        for path in (config, pools):
+            path.parent.mkdir(exist_ok=True)
+        config.write_text((made.home / ".slurm/config").read_text())
+        pools.write_text("slurm: {lab: {usd_per_hour: 0.001}}\n")
+        yield made
+        person.leave()
+    config.unlink()
+    pools.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_full_slurm_overflows_to_a_cloud_and_takes_the_run_back_once_it_is_free(
+    person: Person, undisturbed: str, slurm_of_two: SlurmLab, tmp_path: Path
+) -> None:
+    """Slurm says that the colleague's job may take a day, so nothing waits for ten minutes."""
+    own, rented = "infra: slurm/lab/gpu, cpus: 8, memory: 4", "infra: aws, cpus: 2, use_spot: false"
+    pools = "pools: {prefer: [slurm/lab], overflow_after: 10m, return_after: 5s}"
+    text = (TOY / "task.yaml").read_text().replace("workdir: .", f"workdir: {TOY}")
+    text = text.replace(
+        "resources: {infra: aws, cpus: 2}", f"resources: {{any_of: [{{{own}}}, {{{rented}}}]}}"
+    )
+    (tmp_path / "task.yaml").write_text(f"{text}  {pools}\n")
+    colleague = ["sbatch", "--parsable", "-p", "gpu", "-c", "8", "-o", "/dev/null"]
+    job = slurm_of_two.run([*colleague, "--wrap", "sleep 3600"]).strip()
+
+    def jobs() -> dict[str, str]:
+        return {n: s for n, s in slurm_of_two.jobs().items() if n.startswith("burst-")}
+
+    run = person.start("run", str(tmp_path / "task.yaml"), "--yes", "--env", "PAUSE_S=2")
+    person.until(lambda: person.status()["step"] >= 3)
+    assert list(jobs().values()) == ["RUNNING"], "the one that was queued was cancelled"
+    (away,) = person.nodes()
+    assert re.search(r"refused +n00\d by slurm/lab/gpu .*: capacity", person.said())
+    slurm_of_two.run(["scancel", job])
+    person.until(lambda: list(jobs().values()) == ["RUNNING"] * 2)
+    person.until(lambda: person.nodes() == {})
+    assert run.wait(500) == 0, person.said()
+    newest = person.status()["run"]
+    assert jobs() == {}
+    assert slurm_of_two.left(newest) == []
+    person.check_end(undisturbed)
+    (cost,) = json.loads(person.burst("cost", newest, "--json"))
+    pools_of = {row["node_id"]: row["pool"] for row in cost["rows"]}
+    assert sorted(pools_of.values()) == ["aws", "slurm/lab", "slurm/lab"]
+    assert pools_of[away] == "aws"
+
+
 def with_mounts(folder: Path) -> Path:
     """Return the toy's task, with a file for the home and a folder outside it on each node."""
     (folder / "given").mkdir()
@@ -525,6 +580,8 @@ def check_ledger(
     """
     rows: dict[str, float] = {}
     for row in cost["rows"]:
+        if "/" in row["pool"]:  # own machines, which no cloud knows of
+            continue
         rows[row["node_id"]] = rows.get(row["node_id"], 0.0) + row["duration"]
     times = person.lab.state()["times"]
     mine = person.nodes("terminated", cost["run_id"])

@@ -65,12 +65,8 @@ def _hosts() -> Path:
     return image.ROOT / "hosts"
 
 
-def start(name: str, address: str, key: str) -> None:
-    """Start a machine; it takes SSH logins of `ubuntu` by a key within a second or two."""
-    folder, space, link = _hosts() / name, f"bl-{name[-8:]}", f"v{name[-8:]}"
-    root = folder / "root"
-    for part in ("upper", "work", "root"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
+def attach(space: str, link: str, address: str) -> None:
+    """Make a network namespace with an address in the network; its name begins with `bl-`."""
     ip("netns", "add", space)
     ip("-n", NETWORK, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", space)
     ip("-n", NETWORK, "link", "set", link, "master", BRIDGE, "up")
@@ -79,6 +75,21 @@ def start(name: str, address: str, key: str) -> None:
     ip("-n", space, "link", "set", "eth0", "up")
     for service in (METADATA, ECS_METADATA):
         ip("-n", space, "route", "add", f"{service}/32", "dev", "eth0")
+
+
+def detach(space: str, link: str) -> None:
+    """Remove it, if it is there."""
+    ip("-n", NETWORK, "link", "del", link, check=False)
+    ip("netns", "del", space, check=False)
+
+
+def start(name: str, address: str, key: str) -> None:
+    """Start a machine; it takes SSH logins of `ubuntu` by a key within a second or two."""
+    folder, space, link = _hosts() / name, f"bl-{name[-8:]}", f"v{name[-8:]}"
+    root = folder / "root"
+    for part in ("upper", "work", "root"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    attach(space, link, address)
     layers = f"lowerdir={image.mount()},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, str(root)], check=True)
     host = f"ip-{address.replace('.', '-')}"
@@ -116,8 +127,7 @@ def end(name: str) -> None:
         with contextlib.suppress(ProcessLookupError):  # it ended by itself
             os.kill(int(pid.read_text()), signal.SIGKILL)
         pid.unlink()
-    ip("-n", NETWORK, "link", "del", f"v{name[-8:]}", check=False)
-    ip("netns", "del", f"bl-{name[-8:]}", check=False)
+    detach(f"bl-{name[-8:]}", f"v{name[-8:]}")
     for _ in range(50):
         if not os.path.ismount(root):
             break

@@ -18,10 +18,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from burst.processes import Mark, alive, find, start_time
+from tests.lab import hosts
 
 ROOT = Path(os.environ.get("BURST_SLURM_LAB", "/var/tmp/burst-slurm"))
 REPO = Path(__file__).parents[2]
@@ -31,7 +33,7 @@ PATH = f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:
 PORT = 16800  # slurmctld's; nodes count on from it
 SSH_PORT = 16890
 CONF = """ClusterName=lab
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({login})
 SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
@@ -64,11 +66,11 @@ PartitionName=spot Nodes=ALL MaxTime=24:00:00 State=UP PriorityTier=1 PreemptMod
 GraceTime={grace_s}
 """
 NODE = (
-    "NodeName=n{n} NodeHostname={host} NodeAddr=127.0.1.{n} Port={port} CPUs=8 RealMemory=16000 "
+    "NodeName=n{n} NodeHostname={host} NodeAddr={address} Port={port} CPUs=8 RealMemory=16000 "
     "Gres=gpu:A100:4 State=UNKNOWN"
 )
 SSHD = """Port {port}
-ListenAddress 127.0.0.1
+ListenAddress {login}
 HostKey {root}/host_key
 AuthorizedKeysFile {root}/key.pub
 PidFile {root}/sshd.pid
@@ -80,7 +82,7 @@ MaxStartups 100
 SetEnv PATH={path} SLURM_CONF={root}/slurm.conf HOME={root}/home
 """
 LOGIN = """Host lab
-  HostName 127.0.0.1
+  HostName {login}
   Port {port}
   User {user}
   IdentityFile {root}/key
@@ -90,6 +92,35 @@ START_NODE = (
     "hostname {name} && mount --bind {root}/tmp/{name} /tmp && "
     "exec slurmd -D -f {root}/slurm.conf -N {name}"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Where the cluster's addresses are."""
+
+    login: str = "127.0.0.1"
+    nodes: str = "127.0.1."  # node n2 has 127.0.1.2
+    space: str = ""  # the namespace of the login node's; then each node has one of its own
+
+    def inside(self, argv: Sequence[str], node: str = "") -> list[str]:
+        """Return the command that runs another one on the login node's network, or on a node's."""
+        space = f"bl-{node}" if node else self.space
+        return ["nsenter", f"--net=/run/netns/{space}", "--", *argv] if self.space else [*argv]
+
+    def attach(self, node: str) -> None:
+        """Give a node its address."""
+        if self.space:
+            self.detach(node)
+            hosts.attach(f"bl-{node}", f"v{node}", f"{self.nodes}{node[1:]}")
+
+    def detach(self, node: str) -> None:
+        """Take it away, if it is there."""
+        if self.space:
+            hosts.detach(f"bl-{node}", f"v{node}")
+
+
+LOOPBACK = Network()
+OF_LAB = Network(login=hosts.GATEWAY, nodes="10.200.1.", space=hosts.NETWORK)  # of tests.lab.rig
 
 
 def missing() -> tuple[str, ...]:
@@ -110,10 +141,11 @@ def install() -> None:
 class SlurmLab:
     """Use as a context manager; one at a time on a machine."""
 
-    def __init__(self, *, nodes: int = 3, grace_s: int = 20) -> None:
+    def __init__(self, *, nodes: int = 3, grace_s: int = 20, network: Network = LOOPBACK) -> None:
         self.names = tuple(f"n{number}" for number in range(1, nodes + 1))
         self.home = ROOT / "home"  # of those at work there; every node sees it
         self._grace_s = grace_s
+        self._network = network
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -137,8 +169,9 @@ class SlurmLab:
             self._start("munged", self._munged())
             self._wait((ROOT / "munge.sock").exists, 10)
             Path("/run/sshd").mkdir(exist_ok=True)
-            self._start("sshd", ["/usr/sbin/sshd", "-D", "-f", str(ROOT / "sshd_config")])
-            self._start("slurmctld", ["slurmctld", "-D", "-f", str(ROOT / "slurm.conf")])
+            inside = self._network.inside
+            self._start("sshd", inside(["/usr/sbin/sshd", "-D", "-f", str(ROOT / "sshd_config")]))
+            self._start("slurmctld", inside(["slurmctld", "-D", "-f", str(ROOT / "slurm.conf")]))
             for name in self.names:
                 self.start_node(name)
             self._wait(self._all_idle, 60)
@@ -155,6 +188,8 @@ class SlurmLab:
         self._end_old()
         for child in self._daemons.values():
             child.wait(20)
+        for name in self.names:
+            self._network.detach(name)
 
     def _furnish(self) -> None:
         """Write what daemons read, anew."""
@@ -172,10 +207,13 @@ class SlurmLab:
             subprocess.run(key, check=True)
         host = os.uname().nodename.partition(".")[0]
         nodes = "\n".join(
-            NODE.format(n=number, host=host, port=PORT + number)
+            NODE.format(
+                n=number, host=host, port=PORT + number, address=f"{self._network.nodes}{number}"
+            )
             for number in range(1, len(self.names) + 1)
         )
         known = {"root": ROOT, "path": PATH, "user": pwd.getpwuid(os.geteuid()).pw_name}
+        known["login"] = self._network.login
         conf = CONF.format(**known, host=host, port=PORT, nodes=nodes, grace_s=self._grace_s)
         (ROOT / "slurm.conf").write_text(conf)
         (ROOT / "sshd_config").write_text(SSHD.format(**known, port=SSH_PORT))
@@ -193,10 +231,10 @@ class SlurmLab:
         for folder in ("spool", "tmp"):
             (ROOT / folder / name).mkdir(exist_ok=True)
         (ROOT / "tmp" / name).chmod(0o1777)
-        inside = START_NODE.format(name=name, root=ROOT)
-        self._start(
-            name, ["unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", inside]
-        )
+        self._network.attach(name)
+        spaces = ["unshare", "--mount", "--uts", "--propagation", "private"]
+        argv = [*spaces, "sh", "-c", START_NODE.format(name=name, root=ROOT)]
+        self._start(name, self._network.inside(argv, name))
 
     def cut(self, name: str) -> None:
         """End a node and everything on it, as a power cut does."""
@@ -248,9 +286,14 @@ class SlurmLab:
     def run(self, argv: Sequence[str], *, check: bool = True, timeout: float = 300) -> str:
         """Run a command as somebody at work on the cluster; return its output."""
         done = subprocess.run(
-            argv, env=self.env, cwd=REPO, capture_output=True, text=True, check=False,
+            self._network.inside(argv),
+            env=self.env,
+            cwd=REPO,
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=timeout,
-        )  # fmt: skip
+        )
         assert not check or done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
         return done.stdout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class World:
     next_state: str = "RUNNING"  # of submitted jobs
     next_reason: str = "None"
     starts: str = ""  # of its jobs, in seconds since 1970
+    ends: str = ""
     room: str = "==\nsbatch: Job 9 to start at 1796208400 using 16 processors on nodes n1\n"
     deaf: int = 0  # so many calls of scancel end nothing yet
     time_s: float = 0.0
@@ -62,9 +63,9 @@ class World:
         if self.down:
             raise TransientError("lab cannot be reached by ssh")
         self.asked.append(command)
-        if "squeue -h -u" in command:
-            starts = self.starts or "N/A"
-            return "".join(f"{n}|{'|'.join(job)}|{starts}\n" for n, job in self.jobs.items())
+        if "squeue -h -t all" in command:
+            times = f"{self.starts or 'N/A'}|{self.ends or 'N/A'}"
+            return "".join(f"{n}|{'|'.join(job)}|{times}\n" for n, job in self.jobs.items())
         if command.startswith("scancel"):
             return self.scancel(command)
         if command.startswith("sbatch"):
@@ -400,6 +401,31 @@ def test_a_controller_that_takes_over_finds_jobs_by_name(world: World, config: P
         other.login(N1, config.parent)
 
 
+def test_a_job_is_paid_for_from_its_start_to_its_end(world: World, config: Path) -> None:
+    pool = slurm(world, config)
+    launch(pool, config)
+    world.jobs[8] = ["burst-other-run-n001", "RUNNING", "None", "n2"]
+    world.jobs[9] = [N2, "PENDING", "Priority", ""]
+    world.starts = str(int(NOW.timestamp()) - 300)
+    world.ends = str(int(NOW.timestamp()) + 86_400)  # its time limit
+    (mine,) = pool.machines("toy-abcdef").values()
+    assert (mine.since, mine.until, mine.costs) == (NOW - timedelta(seconds=300), None, True)
+    world.jobs[7][1], world.ends = "CANCELLED", str(int(NOW.timestamp()) - 20)
+    assert pool.machines("toy-abcdef")["n001"].until == NOW - timedelta(seconds=20)
+    assert not pool.machines("toy-abcdef")["n001"].costs
+
+
+def test_a_job_that_slurm_has_forgotten_is_over(world: World, config: Path) -> None:
+    pool = slurm(world, config)
+    launch(pool, config)
+    world.starts = str(int(NOW.timestamp()) - 300)
+    assert pool.machines("toy-abcdef")["n001"].costs
+    world.jobs.clear()
+    for _ in range(2):
+        gone = pool.machines("toy-abcdef")["n001"]
+        assert (gone.costs, gone.until) == (False, NOW)
+
+
 def test_a_cluster_that_is_silent_says_nothing_of_its_jobs(world: World, config: Path) -> None:
     pool = slurm(world, config)
     launch(pool, config)
@@ -426,7 +452,7 @@ def test_an_end_is_waited_for_but_not_that_of_a_node_that_is_gone(
 
 def test_other_peoples_lines_are_no_jobs() -> None:
     assert read_jobs("slurm_load_jobs error\n\n") == ()
-    (job,) = read_jobs(f"7|{N1}|PENDING|Resources||N/A\n")
+    (job,) = read_jobs(f"7|{N1}|PENDING|Resources||N/A|N/A\n")
     assert (job.number, job.name, job.node, job.starts) == ("7", N1, "", None)
 
 
