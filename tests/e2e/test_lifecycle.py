@@ -71,6 +71,7 @@ def test_a_detached_run_is_stopped_by_another_command(person: Person) -> None:
     assert person.left() == ()
 
 
+@pytest.mark.slow
 def test_a_run_whose_controller_was_killed_is_stopped(person: Person) -> None:
     person.start("run", TASK, "--env", "TOY_OUT")
     person.until_step(3)
@@ -79,7 +80,8 @@ def test_a_run_whose_controller_was_killed_is_stopped(person: Person) -> None:
     person.burst("stop", "toy")
     now = person.status()
     assert (now["state"], now["live"]) == ("stopped", False)
-    assert all(node["ended"] for node in now["nodes"])
+    nodes = json.loads(person.burst("status", "toy", "--json"))["nodes"]
+    assert all(node["ended"] for node in nodes)
     assert person.left() == ()
 
 
