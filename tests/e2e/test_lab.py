@@ -499,6 +499,7 @@ def on_host(person: Person, address: str, command: str) -> str:
     """Run a command on one of the person's own hosts."""
     key = str(person.lab.home / "own.pem")
     options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    options += ["-o", "ConnectionAttempts=30"]  # a second each: it may be starting
     argv = ["ssh", "-q", "-i", key, *options, f"ubuntu@{address}", command]
     return person.lab.run(argv).stdout
 
