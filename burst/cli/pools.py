@@ -17,6 +17,7 @@ HEADER = ["pool", "machine", "free", "GPUs free", "$/GPU-hour", "queue", "health
 
 def show_pools(name: str | None, *, all_runs: bool, as_json: bool) -> None:
     """Print a row for each kind of machine of each pool; progress goes to standard error."""
+    wiring.pools()  # what is wrong in pools.yaml is told whole, and nothing is asked
     if pool_wiring.asks_skypilot(name):
         sys.stderr.write("asking the pools; SkyPilot's server starts for it if none runs\n")
     rows = pool_wiring.pool_rows(name)

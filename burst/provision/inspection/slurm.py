@@ -48,8 +48,8 @@ class SlurmPool:
         nodes = _nodes(site, partition)
         market = "spot" if partition.preemptible else "on-demand"
         return Row(
-            pool=f"{self.name}/{partition.name}",
-            machine=market,
+            pool=self.name,
+            machine=f"{partition.name} {market}",
             free=sum(node.cpus_free == node.cpus for node in nodes),
             whole=len(nodes),
             gpus_free=sum(sum(node.gpus_free.values()) for node in nodes),

@@ -176,6 +176,16 @@ def test_a_pool_that_is_not_there(burst: Call) -> None:
     )
 
 
+def test_a_wrong_pools_yaml_is_told_whole(burst: Call) -> None:
+    path = wiring.home() / "pools.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("shh: {}\nlocal: {usd_per_hour: -1}\n")
+    said = burst("pools", "local")
+    assert (said.code, said.out) == (2, "")
+    assert "did you mean ssh?" in said.err
+    assert "local.usd_per_hour" in said.err
+
+
 def test_a_pool_that_is_silent_is_a_row(burst: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_wiring, "_rented", lambda: Pool("clouds"))
     kinds = {**pool_wiring.KINDS, "local": lambda: [Pool("slurm/hpc", [SLURM])]}

@@ -52,12 +52,12 @@ def pool(
 
 def test_each_partition_is_a_row_with_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, scav, old = pool(monkeypatch, usd_per_gpu_hour="1.5").rows()
-    assert (gpu.pool, gpu.machine, gpu.free, gpu.whole) == ("slurm/lab/gpu", "on-demand", 0, 1)
+    assert (gpu.pool, gpu.machine, gpu.free, gpu.whole) == ("slurm/lab", "gpu on-demand", 0, 1)
     assert (gpu.gpus_free, gpu.gpus, gpu.waiting, gpu.healthy) == (2, 8, 2, True)
     assert gpu.price is not None
     assert (gpu.price.usd_per_hour, gpu.price.usd_per_gpu_hour) == (Decimal(12), Decimal("1.5"))
     assert gpu.price.source == "pools.yaml"
-    assert (scav.machine, scav.free, scav.gpus_free, scav.waiting) == ("spot", 1, 4, 1)
+    assert (scav.machine, scav.free, scav.gpus_free, scav.waiting) == ("scav spot", 1, 4, 1)
     assert (old.healthy, old.whole, old.waiting) == (False, 0, 0)
 
 
