@@ -84,7 +84,7 @@ def conclude(context: RunContext, work: Callable[[], None]) -> None:
     except (PeerLostError, TransientError):
         raise
     except BaseException as error:
-        if _is_collateral(error):
+        if _is_collateral(error, context.ranks.world):
             raise PeerLostError(str(error)) from error
         finish(context, "failed", 0, error)
         raise
@@ -167,12 +167,16 @@ def _explain(error: BaseException | None) -> str:
     return text + "".join(traceback.format_exception_only(error)).strip()
 
 
-def _is_collateral(error: BaseException) -> bool:
-    """Whether this is what a survivor sees when a peer is gone: raised inside torch.distributed."""
-    if not isinstance(error, RuntimeError):
-        return False
+def _is_collateral(error: BaseException, world: int) -> bool:
+    """Whether this is what a survivor sees when a peer is gone: raised inside torch.distributed.
+
+    Ray may have taken the group down meanwhile, in another thread; then it is no RuntimeError.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and "torch/distributed" in frames[-1].filename
+    if not frames or "torch/distributed" not in frames[-1].filename:
+        return False
+    torn_down = world > 1 and not dist.is_initialized()
+    return isinstance(error, RuntimeError) or torn_down
 
 
 def _small_group(world: int) -> dist.ProcessGroup | None:
