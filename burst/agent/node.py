@@ -161,9 +161,10 @@ class Agent:
     def _measure(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
         """Measure the network to nodes of other islands, and let them measure it to this one."""
         if self._probe is None:
-            self._probe = Probe(self.place.node_id, self.place.ip)
+            secret = self.store.get(RAY_TOKEN)
+            self._probe = Probe(self.place.node_id, self.place.ip, secret)
         try:
-            self._probe.follow(wanted["ask"], wanted["reach"], self.store.get(RAY_TOKEN))
+            self._probe.follow(wanted["ask"], wanted["reach"])
         except OSError as error:
             log.warning("the network cannot be measured: %s", error)
 

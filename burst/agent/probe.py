@@ -223,28 +223,29 @@ class Probe:
 
     node_id: str
     ip: str
+    secret: bytes = field(repr=False)
     links: dict[str, Link] = field(default_factory=dict)  # by the peer's node id
     reached: dict[str, Link] = field(default_factory=dict)
     _answerer: Answerer | None = None
     _asked: set[tuple[bytes, str]] = field(default_factory=set)
 
-    def follow(self, peers: Mapping[str, str], reach: Mapping[str, str], secret: bytes) -> None:
+    def follow(self, peers: Mapping[str, str], reach: Mapping[str, str]) -> None:
         """Answer from now on, and ask each peer once, by its address; never blocks."""
         if self._answerer is None:
-            self._answerer = Answerer(self.node_id, self.ip, secret)
+            self._answerer = Answerer(self.node_id, self.ip, self.secret)
             self._answerer.start()
         for what, asked in ((ALL, peers), (ONLY_REACH, reach)):
             for name, address in asked.items():
                 if (what, name) not in self._asked:
                     self._asked.add((what, name))
-                    args = (what, name, address, secret)
+                    args = (what, name, address)
                     threading.Thread(
                         target=self._measure, args=args, name="burst-measure", daemon=True
                     ).start()
 
-    def _measure(self, what: bytes, name: str, address: str, secret: bytes) -> None:
+    def _measure(self, what: bytes, name: str, address: str) -> None:
         found = self.links if what == ALL else self.reached
-        found[name] = measure(address, name, secret, what=what)
+        found[name] = measure(address, name, self.secret, what=what)
 
     @property
     def told(self) -> Mapping[str, object]:

@@ -148,9 +148,9 @@ def test_a_probe_measures_each_peer_once_and_says_so_in_the_status(
         return Link(round_trip_s=0.5, bytes_per_s=2.0)
 
     monkeypatch.setattr(probe, "measure", measured)
-    mine = Probe("n002", "127.0.0.1")
+    mine = Probe("n002", "127.0.0.1", SECRET)
     for _ in range(3):
-        mine.follow({"n001": "10.0.0.4:4711"}, {"n003": "10.0.0.6:4712"}, SECRET)
+        mine.follow({"n001": "10.0.0.4:4711"}, {"n003": "10.0.0.6:4712"})
     assert done.wait(5)
     for thread in threading.enumerate():
         if thread.name == "burst-measure":
