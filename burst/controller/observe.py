@@ -145,6 +145,7 @@ class Observer:
         self._notices: set[str] = set()
         self._pulses: dict[str, Pulse] = {}
         self._doubted: set[str] = set()
+        self._statuses: dict[str, Mapping[str, Any]] = {}  # of the nodes, as read in this pass
         self._probes: dict[tuple[str, str], float] = {}  # since when nodes are to be measured
         self.answering: dict[str, str] = {}  # where nodes can be measured to
         self._stop_seen = False
@@ -224,8 +225,10 @@ class Observer:
     def _nodes(self, state: Active, at_s: float) -> Iterator[Event]:
         self._doubted &= {node.node_id for node in state.nodes}
         known = self.look()
+        self._statuses = {}
         for node in state.nodes:
             status = read_json(self._store, status_key(node.node_id)) or {}
+            self._statuses[node.node_id] = status
             view = self.views.get(node.node_id)
             if view is not None and view.state == "refused":
                 yield LaunchRefused(node_id=node.node_id, refusals=view.refusals, at_s=at_s)
@@ -295,10 +298,7 @@ class Observer:
 
     def _link(self, name: str, peer: str) -> Link | None:
         """Return what a node measured to another, once that one tried the way back."""
-        told, answers = (
-            (read_json(self._store, status_key(one)) or {}).get("probe") or {}
-            for one in (name, peer)
-        )
+        told, answers = (self._statuses[one].get("probe") or {} for one in (name, peer))
         for one, said in ((name, told), (peer, answers)):
             if said.get("address"):
                 self.answering[one] = said["address"]
