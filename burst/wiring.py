@@ -156,11 +156,10 @@ def machines(
         held=kind == "slurm",
     )
     names = {cluster_name(run.record.run_id, node_id): pool for node_id, pool in nodes.items()}
-    cloud: Cloud | None = None  # which says since when a node is
-    if kind == "cloud":
-        cloud = cloud_of(run)
-    elif kind == "slurm":
-        cloud = _slurm(names)
+    if kind == "slurm":
+        jobs = _slurm(names)  # which also say since when a node is
+        return RentedProvisioner(jobs, jobs, settings, clock())
+    cloud = cloud_of(run) if kind == "cloud" else None
     return RentedProvisioner(clusters_of(kind, names), cloud, settings, clock())
 
 

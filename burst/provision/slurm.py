@@ -22,7 +22,6 @@ from burst.cost.placement import Place
 from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock
 from burst.provision import slurm_room
-from burst.provision.own import NO_PRICE, quote
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import Machine, by_node, cluster_name, folder_of
 from burst.provision.slurm_site import (
@@ -147,7 +146,6 @@ def _offer(
     cluster: Cluster, node: Node, shape: Shape, kind: str, now: datetime, *, spot: bool
 ) -> Offer:
     gpus = Accelerators(kind=kind, count=shape.gpus.count) if shape.gpus else None
-    source = "pools.yaml" if cluster.priced else NO_PRICE
     return Offer(
         pool=cluster.pool,
         region="",
@@ -157,7 +155,7 @@ def _offer(
         memory_gb=float(shape.memory_gb),
         accelerators=gpus,
         spot=spot,
-        quote=quote(cluster.price(shape, node), source, now),
+        quote=cluster.quote(shape, node, now),
     )
 
 

@@ -16,7 +16,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
+from burst.cost.quotes import Quote
 from burst.errors import Problem, SpecError
+from burst.provision.own import NO_PRICE, quote
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators, Resources
 from burst.task_specs.units import duration_s
@@ -74,10 +76,10 @@ class Cluster:
             Decimal("0.000001")
         )
 
-    @property
-    def priced(self) -> bool:
-        """Whether pools.yaml says a price."""
-        return self.usd_per_hour is not None or self.usd_per_gpu_hour is not None
+    def quote(self, shape: Shape, node: Node, now: datetime) -> Quote:
+        """Return the price of a part of a node as pools.yaml says it."""
+        priced = self.usd_per_hour is not None or self.usd_per_gpu_hour is not None
+        return quote(self.price(shape, node), "pools.yaml" if priced else NO_PRICE, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,13 @@ class Node:
     def num_gpus(self) -> int:
         """How many GPUs it has, of any kind."""
         return sum(self.gpus.values())
+
+    @property
+    def whole(self) -> Shape:
+        """What a job that takes all of it has; the GPUs by their number, whatever their kinds."""
+        kind = next(iter(self.gpus), UNTYPED)
+        gpus = Accelerators(kind=kind, count=self.num_gpus) if self.num_gpus else None
+        return Shape(cpus=self.cpus, memory_gb=self.memory_mb // 1024, gpus=gpus)
 
     def has_free(self, shape: Shape) -> bool:
         """Whether a job of this shape could start now, as far as sizes tell."""

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 
 from burst.errors import BurstError
 from burst.provision.inspection.port import SET_CLOCK, Finding, Price, Row, Wanted, price
-from burst.provision.own import NO_PRICE, quote
 from burst.provision.slurm_site import LOOK, LOOK_S, Cluster, Node, Partition, Site, read_site
 
 GIB = 1024**3
@@ -60,14 +58,14 @@ class SlurmPool:
             detail="" if nodes else "no node of it can be used",
         )
 
-    def _price(self, nodes: list[Node]) -> Price:
+    def _price(self, nodes: list[Node]) -> Price | None:
         """Return the price of a whole node, the dearest there is."""
-        cluster, gpus = self.cluster, max((node.num_gpus for node in nodes), default=0)
-        whole = cluster.usd_per_hour or Decimal(0)
-        if gpus and cluster.usd_per_gpu_hour is not None:
-            whole = cluster.usd_per_gpu_hour * gpus
-        source = "pools.yaml" if cluster.priced else NO_PRICE
-        return price(quote(whole, source, self.now()), gpus, self.now(), ages=False)
+        now = self.now()
+        quotes = [(self.cluster.quote(n.whole, n, now), n.num_gpus) for n in nodes]
+        if not quotes:
+            return None
+        dearest, gpus = max(quotes, key=lambda one: one[0].usd_per_hour)
+        return price(dearest, gpus, now, ages=False)
 
     def findings(self, wanted: Wanted) -> tuple[Finding, ...]:
         try:
