@@ -10,9 +10,16 @@ from burst.errors import BurstError
 from burst.provision.hosts import Found, Host, Hosts
 from burst.provision.inspection import cuda
 from burst.provision.inspection.local import ASK_DRIVER
-from burst.provision.inspection.port import Finding, Row, Wanted, clock_finding, price
+from burst.provision.inspection.port import (
+    GIB,
+    Finding,
+    Row,
+    Wanted,
+    clock_finding,
+    disk_finding,
+    price,
+)
 
-GIB = 1024**3
 LEAST_TMP_BYTES = 2 * GIB  # Ray's files and checkpoints on their way
 # What burst.agent's start.sh and the claim of a host use; one line for each thing found out.
 LOOK = (
@@ -170,9 +177,7 @@ def _disks(here: _At, said: Said, wanted: Wanted) -> Iterator[Finding]:
         ("disk of ~/.burst", said.home_bytes, needed),
         ("disk of /tmp", said.tmp_bytes, LEAST_TMP_BYTES),
     ):
-        words = f"{there / GIB:.1f} GiB free, a node needs about {need / GIB:.1f} GiB"
-        fix = "free some space there; old packages of burst lie in ~/.burst/env-*"
-        yield here.finding(what, words, works=there >= need, fix=fix)
+        yield disk_finding(here.pool, f"{here.host.address} {what}", there, need)
 
 
 def ahead_s(clock_s: float, between: tuple[float, float]) -> float:

@@ -19,6 +19,7 @@ from burst.provision.inspection.cuda import Torch
 
 log = logging.getLogger(__name__)
 
+GIB = 1024**3
 MOST_SKEW_S = 900.0  # S3 and EC2 refuse a request that is signed 15 min off (RequestTimeTooSkewed)
 NOTED_SKEW_S = 5.0
 STALE_S = 86_400.0
@@ -181,6 +182,17 @@ def price(offered: Quote, gpus: int, now: datetime, *, ages: bool) -> Price:
         source=offered.source,
         observed_at=offered.observed_at,
         stale=ages and offered.stale(now, STALE_S),
+    )
+
+
+def disk_finding(pool: str, what: str, free_bytes: int, needed_bytes: int) -> Finding:
+    """Return whether a node's files have room on a disk of one's own machines."""
+    return Finding(
+        pool=pool,
+        what=what,
+        works=free_bytes >= needed_bytes,
+        detail=f"{free_bytes / GIB:.1f} GiB free, a node needs about {needed_bytes / GIB:.1f} GiB",
+        fix="free some space there; old packages of burst lie in ~/.burst/env-*",
     )
 
 

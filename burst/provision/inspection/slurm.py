@@ -9,10 +9,18 @@ from datetime import datetime
 from pathlib import Path
 
 from burst.errors import BurstError
-from burst.provision.inspection.port import SET_CLOCK, Finding, Price, Row, Wanted, price
+from burst.provision.inspection.port import (
+    GIB,
+    SET_CLOCK,
+    Finding,
+    Price,
+    Row,
+    Wanted,
+    disk_finding,
+    price,
+)
 from burst.provision.slurm_site import LOOK, LOOK_S, Cluster, Node, Partition, Site, read_site
 
-GIB = 1024**3
 MOST_SKEW_S = 30.0  # a job's end is told by Slurm's clock
 LEAST_DISK_BYTES = 2 * GIB
 ASK = f"{LOOK}; echo ==\nsqueue -h -r -t PENDING -o %P"
@@ -76,22 +84,12 @@ class SlurmPool:
             return (
                 Finding(pool=self.name, what="answers", works=False, detail=str(error), fix=fix),
             )
+        need = max(wanted.disk_bytes, LEAST_DISK_BYTES)
         return (
             Finding(pool=self.name, what="answers", works=True, detail="sinfo and squeue answer"),
-            self._disk(site, wanted),
+            disk_finding(self.name, "disk of its home", site.disk_free_bytes, need),
             self._clock(site),
             *self._partitions(site),
-        )
-
-    def _disk(self, site: Site, wanted: Wanted) -> Finding:
-        need = max(wanted.disk_bytes, LEAST_DISK_BYTES)
-        free = site.disk_free_bytes
-        return Finding(
-            pool=self.name,
-            what="disk of its home",
-            works=free >= need,
-            detail=f"{free / GIB:.1f} GiB free, a node needs about {need / GIB:.1f} GiB",
-            fix="free some space there; old packages of burst lie in ~/.burst/env-*",
         )
 
     def _clock(self, site: Site) -> Finding:
