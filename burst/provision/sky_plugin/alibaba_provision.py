@@ -15,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sky import sky_logging
 from sky.provision import common
 from sky.utils import status_lib
 
@@ -29,8 +28,7 @@ from burst.provision.alibaba.machines import Instance, Order
 from burst.provision.alibaba.network import furnish, key_pair
 from burst.provision.alibaba.quotas import quota
 from burst.provision.rented import RUN_TAG
-
-log = sky_logging.init_logger("sky.provision.alibaba")  # a launch's log has only sky's own loggers
+from burst.provision.sky_plugin.told import failure
 
 CLUSTER_TAG = "skypilot-cluster"
 NETWORKS = Path("~/.sky/locks/burst-alibaba-network")  # of this person's launches, one at a time
@@ -222,10 +220,7 @@ def _told(what: str, api: Api | None = None, *, spot: bool = False) -> Iterator[
         said = str(error)
         if api is not None and isinstance(error, EcsError) and error.reason == "quota":
             said = f"{said}: {_quota(api, spot=spot)}"
-        failure = common.ProvisionerError(f"{what}: {said}")
-        failure.errors = [{"code": code, "message": said}]
-        log.warning("%s", failure)  # SkyPilot's own error of the launch leaves it out
-        raise failure from error
+        raise failure("alibaba", what, code, said) from error
 
 
 def _quota(api: Api, *, spot: bool) -> str:

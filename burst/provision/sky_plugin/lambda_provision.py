@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from sky import sky_logging
 from sky.provision import common
 from sky.utils import status_lib
 
@@ -30,8 +29,7 @@ from burst.provision.lambda_cloud.api import (
     connect,
 )
 from burst.provision.rented import NODE_ID, NODE_TAG, RUN_TAG
-
-log = sky_logging.init_logger("sky.provision.lambda")  # a launch's log has only sky's own loggers
+from burst.provision.sky_plugin.told import failure
 
 PROVIDER = "lambda"
 _NODE = re.compile(rf"burst-(.+)-({NODE_ID.pattern})")
@@ -101,7 +99,9 @@ def terminate_instances(
     del provider_config
     there = _members(cluster_name_on_cloud)
     with _told():
-        cluster.end(_api(), [m for m in there if not (worker_only and m.name.endswith("-head"))])
+        cluster.end(
+            _api(), [m for m in there if not (worker_only and m.name.endswith(f"-{cluster.HEAD}"))]
+        )
 
 
 def get_cluster_info(
@@ -110,13 +110,17 @@ def get_cluster_info(
     """Return the addresses of the machines that are up."""
     del region
     there = [one for one in _members(cluster_name_on_cloud) if one.state == "active"]
-    heads = [one.instance_id for one in there if one.name.endswith(f"-{cluster.HEAD}")]
+    heads = [one.instance_id for one in there if _is_head(one)]
     return common.ClusterInfo(
         instances={one.instance_id: [_info(one)] for one in there},
         head_instance_id=heads[0] if heads else None,
         provider_name=PROVIDER,
         provider_config=provider_config,
     )
+
+
+def _is_head(one: Instance) -> bool:
+    return one.name.endswith(f"-{cluster.HEAD}")
 
 
 def _info(one: Instance) -> common.InstanceInfo:
@@ -145,7 +149,4 @@ def _told() -> Iterator[None]:
         yield
     except BurstError as error:
         code = error.code if isinstance(error, LambdaError) else type(error).__name__
-        failure = common.ProvisionerError(f"Lambda Cloud: {error.message}")
-        failure.errors = [{"code": code, "message": error.message}]
-        log.warning("%s", failure)  # SkyPilot's own error of the launch leaves it out
-        raise failure from error
+        raise failure(PROVIDER, "Lambda Cloud", code, error.message) from error
