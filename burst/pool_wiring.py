@@ -75,19 +75,19 @@ def _aws() -> Sequence[Inspected]:
 def _alibaba() -> Sequence[Inspected]:
     from burst.provision.alibaba import credentials
     from burst.provision.alibaba.client import address, connect
+    from burst.provision.alibaba.settings import read_settings
     from burst.provision.inspection.alibaba import AlibabaPool
     from burst.storage.server_time import ahead_s
 
     found = credentials.find(os.environ, Path.home())
     if found is None:
         return []
-    regions = (wiring.pools().get("alibaba") or {}).get("regions") or [
-        found.region or "ap-southeast-1"
-    ]
+    said = wiring.pools().get("alibaba") or {}
+    settings = read_settings(said, found.region or "ap-southeast-1")
     return [
         AlibabaPool(
             connect=lambda region: connect(region, wiring.clock()),
-            region=str(regions[0]),
+            region=settings.regions[0],
             ahead_s=lambda region: ahead_s(address(region), wiring.clock().now),
         )
     ]
@@ -267,8 +267,8 @@ def _store(task: Task, wanted: Wanted) -> Iterator[Finding]:
     else:
         words = f"{uri} can be read, written, claimed and listed"
         yield Finding(what="run URI", works=True, detail=words)
-    elsewhere = wanted.machines and wanted.machines[0].pool != "local"
-    if uri.startswith("file:") and elsewhere:
+    blind = wanted.machines and not wiring.sees_files(wanted.machines[0].pool)
+    if uri.startswith("file:") and blind:
         words = f"machines of {wanted.machines[0].pool} cannot reach {uri}"
         fix = "give a bucket: burst.run_uri: s3://BUCKET/runs"
         yield Finding(what="run URI of nodes", works=False, detail=words, fix=fix)

@@ -328,7 +328,6 @@ def machine(task: Task, plan: Plan) -> Machine:
     """
     from burst.controller.runs import Machine
     from burst.cost.offers import alike, choices_of
-    from burst.provision.pools import kind_of
 
     best, found = plan.candidates[0].offer, alike(plan.candidates)
     shared = best.pool == "local"
@@ -339,9 +338,19 @@ def machine(task: Task, plan: Plan) -> Machine:
         choices=choices_of(task, found),
         shared=shared,
         own=any(candidate.offer.owned for candidate in found),
-        same_files=all(kind_of(candidate.offer.pool) == "slurm" for candidate in found),
+        same_files=all(sees_files(candidate.offer.pool) for candidate in found),
         wish={} if shared else _wish(task),
     )
+
+
+def sees_files(pool: str) -> bool:
+    """Whether nodes of a pool see this machine's files: a Slurm cluster has a file system for it.
+
+    Each such node is asked for the run's folder before it becomes one.
+    """
+    from burst.provision.pools import kind_of
+
+    return kind_of(pool) in {"local", "slurm"}
 
 
 def _wish(task: Task) -> Mapping[str, Any]:

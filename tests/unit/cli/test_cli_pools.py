@@ -17,6 +17,7 @@ from burst.cost.placement import Place
 from burst.errors import TransientError
 from burst.provision.inspection.port import Finding, Inspected, Price, Row, Wanted
 from burst.storage.memory import MemoryStore
+from burst.task_specs.parse import parse
 from cli_scene import BEGIN, Call, StillClock
 
 LAB = Row(
@@ -261,6 +262,17 @@ def test_nodes_elsewhere_cannot_reach_a_folder_here(
     found = of_pools(burst("doctor", task, "--json").out)
     assert found["run URI of nodes"][1] is False
     assert found["aws disk"][0] == "1 nodes, GPUs: False, 1 machines"
+
+
+def test_nodes_on_slurm_see_a_folder_of_a_file_system_they_share(
+    burst: Call, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for `burst run`: each node is asked for the folder before it becomes one."""
+    (offer,) = wiring.offers(parse("name: toy\nrun: x\n", source=str(task)))
+    task.write_text("name: toy\nrun: x\n")
+    monkeypatch.setattr(wiring, "offers", lambda _: (replace(offer, pool="slurm/lab"),))
+    monkeypatch.setattr(wiring, "store", lambda _: MemoryStore())
+    assert "run URI of nodes" not in of_pools(burst("doctor", task, "--json").out)
 
 
 @pytest.mark.parametrize(
