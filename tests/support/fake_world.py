@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +27,7 @@ from burst.records import (
 from burst.storage.journal import Journal
 from burst.storage.lease import Lease, Owner
 from burst.storage.memory import MemoryStore
-from some_run import CHOICE, RUN
+from some_run import CHOICE, OWN, RUN, SPOT
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = Owner(host="here", pid=1, started_at="0", name="test")
@@ -249,3 +250,11 @@ def check_books(world: World) -> None:
         assert machine.ended is not None
         assert ended is not None
         assert (paid[name].launched, ended) == (machine.born, machine.ended)
+
+
+def own_and_rented(steps: int) -> World:
+    """Return a world whose run may have machines of one's own and rented ones."""
+    world = World(steps=steps)
+    world.outlives = True
+    world.run = replace(RUN, nodes=2, choices=(OWN, SPOT), head_apart=False)
+    return world

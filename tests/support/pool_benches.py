@@ -39,6 +39,7 @@ from burst.storage.memory import MemoryStore
 from burst.storage.open import open_store
 from cli_scene import StillClock
 from ecs_scene import REGION, T4, ZONE, Scene, at_alibaba
+from restless_clock import RestlessClock
 from some_run import RUN as RECORD
 
 RUN, OTHER_RUN = "toy-abcdef", "toy-abcdef-n001-zyxwvu"  # names that begin alike
@@ -131,22 +132,6 @@ def _as_told(ssh: Ssh, bench: Any, *given: Any, **named: Any) -> str:
     """Run a command on a machine of a bench."""
     said: str = bench._run(ssh, *given, **named)
     return said
-
-
-class RestlessClock:
-    """See burst.ports.Clock: the machine's own, but sleeps are short."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def elapsed(self) -> float:
-        return self.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, 0.01))  # noqa: TID251
 
 
 # This machine, and a cloud in memory --------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from burst.cost.decide import Limits
 from burst.cost.placement import Choice, Place
 from burst.records import RunRecord
 
@@ -47,4 +48,17 @@ RUN = RunRecord(
     deadline_s=None,
     choices=(CHOICE,),
     head_apart=True,
+)
+
+# Machines of one's own, which are first, and rented ones, which are asked for after 30 s
+OWN = Choice(
+    place=Place(pool="ssh/lab", machine_type="8xA100", owned=True), usd_per_hour=Decimal("0.1")
+)
+SPOT = Choice(
+    place=Place(pool="aws", region="r", zone="ra", machine_type="p4d", spot=True),
+    usd_per_hour=Decimal(9),
+    after_s=30.0,
+)
+OWN_FIRST = Limits(
+    nodes=2, least_nodes=1, choices=(OWN, SPOT), max_idle_losses=50, return_after_s=60.0
 )

@@ -5,42 +5,27 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import pytest
-from fake_world import Deadly, Killed, World, check_books
+from fake_world import Deadly, Killed, World, check_books, own_and_rented
 
 from burst.controller.book import read_history, read_state
-from burst.cost.decide import Active, Limits
+from burst.cost.decide import Active
 from burst.cost.network import Bridge, Link, island
-from burst.cost.placement import Choice, Place
 from burst.ports import NodeRequest
 from burst.provision.fake import FAST, Faults
 from burst.records import attempt_key
 from burst.storage.journal import Journal
-from some_run import RUN
+from some_run import OWN, OWN_FIRST, SPOT
 
-OWN = Choice(
-    place=Place(pool="ssh/lab", machine_type="8xA100", owned=True), usd_per_hour=Decimal("0.1")
-)
-SPOT = Choice(
-    place=Place(pool="aws", region="r", zone="ra", machine_type="p4d", spot=True),
-    usd_per_hour=Decimal(9),
-    after_s=30.0,
-)
-LIMITS = Limits(
-    nodes=2, least_nodes=1, choices=(OWN, SPOT), max_idle_losses=50, return_after_s=60.0
-)
 NO_WAY = Link(error="do not reach each other: n001 at 10.0.0.4 on port 4711: no answer within 3 s")
 SLOW = Link(round_trip_s=0.012, bytes_per_s=1e7)
 
 
 def world_of(link: Link, *, owned: int = 1, rented: int = 9, steps: int = 100) -> World:
-    world = World(steps=steps)
-    world.outlives = True
-    world.run = replace(RUN, nodes=2, choices=(OWN, SPOT), head_apart=False)
+    world = own_and_rented(steps)
     most = {"ssh/lab": owned, "aws/r": rented}
 
     def stock(request: NodeRequest) -> bool:
@@ -67,7 +52,7 @@ def entries(world: World, event: str) -> list[dict[str, Any]]:
 
 def test_nodes_of_two_networks_train_together_once_that_was_measured() -> None:
     world = world_of(FAST)
-    assert world.controller(LIMITS).run().reason == "finished"
+    assert world.controller(OWN_FIRST).run().reason == "finished"
     assert pools_of_attempts(world)[-1] == ["aws", "ssh/lab"]
     (measured,) = entries(world, "Measured")
     assert measured["event"]["link"]["bytes_per_s"] == FAST.bytes_per_s
@@ -76,14 +61,14 @@ def test_nodes_of_two_networks_train_together_once_that_was_measured() -> None:
 
 def test_nodes_of_one_network_are_not_measured() -> None:
     world = world_of(NO_WAY, owned=2)
-    assert world.controller(LIMITS).run().reason == "finished"
+    assert world.controller(OWN_FIRST).run().reason == "finished"
     assert pools_of_attempts(world) == [["ssh/lab", "ssh/lab"]]
     assert entries(world, "Measured") == []
 
 
 def test_a_run_goes_on_in_the_one_network_when_the_other_does_not_reach_it() -> None:
     world = world_of(NO_WAY, steps=300)
-    done = world.controller(LIMITS).run()
+    done = world.controller(OWN_FIRST).run()
     assert (done.reason, done.step, done.preemptions) == ("finished", 300, 0)
     assert all(pools == ["ssh/lab"] for pools in pools_of_attempts(world))
     machines = [m.request.choice.place.pool for m in world.cloud.machines.values()]
@@ -100,14 +85,14 @@ def test_a_run_goes_on_in_the_one_network_when_the_other_does_not_reach_it() -> 
 def test_a_network_that_lets_connections_pass_one_way_only_is_none() -> None:
     world = world_of(FAST)
     world.cloud.network = lambda one, _: NO_WAY if one == OWN.place else FAST
-    assert world.controller(LIMITS).run().reason == "finished"
+    assert world.controller(OWN_FIRST).run().reason == "finished"
     assert pools_of_attempts(world) == [["ssh/lab"]]
     check_books(world)
 
 
 def test_a_run_that_needs_more_nodes_than_its_own_network_has_is_where_it_gets_them() -> None:
     world = world_of(NO_WAY)
-    done = world.controller(replace(LIMITS, least_nodes=2)).run()
+    done = world.controller(replace(OWN_FIRST, least_nodes=2)).run()
     assert done.reason == "finished"
     assert pools_of_attempts(world) == [["aws", "aws"]]
     assert len(world.cloud.machines) == 3
@@ -116,7 +101,7 @@ def test_a_run_that_needs_more_nodes_than_its_own_network_has_is_where_it_gets_t
 
 def test_a_late_run_moves_as_a_whole_to_where_it_gets_all_its_nodes() -> None:
     world = world_of(NO_WAY, steps=600)
-    limits = replace(LIMITS, deadline_s=630.0, reserve_s=0.0)
+    limits = replace(OWN_FIRST, deadline_s=630.0, reserve_s=0.0)
     world.controller(limits).run()
     assert pools_of_attempts(world)[0] == ["ssh/lab"]
     assert pools_of_attempts(world)[-1] == ["aws", "aws"]
@@ -126,7 +111,7 @@ def test_a_late_run_moves_as_a_whole_to_where_it_gets_all_its_nodes() -> None:
 
 def test_launches_are_bounded_when_neither_network_gives_enough() -> None:
     world = world_of(NO_WAY, owned=1, rented=1)
-    limits = replace(LIMITS, least_nodes=2, deadline_s=2400.0)
+    limits = replace(OWN_FIRST, least_nodes=2, deadline_s=2400.0)
     assert world.controller(limits).run().reason == "deadline"
     assert pools_of_attempts(world) == []
     assert len(world.cloud.machines) <= 8
@@ -136,7 +121,7 @@ def test_launches_are_bounded_when_neither_network_gives_enough() -> None:
 def test_a_network_that_proves_too_slow_is_left_after_a_save() -> None:
     world = world_of(SLOW, steps=100)
     world.gradient_bytes = 8_000_000  # 0.81 s of steps that take 1 s
-    done = world.controller(LIMITS).run()
+    done = world.controller(OWN_FIRST).run()
     assert (done.reason, done.step) == ("finished", 100)
     assert pools_of_attempts(world) == [["aws", "ssh/lab"]]
     (saved,) = [e for e in entries(world, "Saved") if e["actions"]]
@@ -151,7 +136,7 @@ def test_a_network_that_proves_too_slow_is_left_after_a_save() -> None:
 def test_a_node_that_nobody_answers_for_is_not_waited_for_for_ever() -> None:
     world = world_of(FAST, steps=200)
     world.cloud.network = lambda *_: None
-    assert world.controller(LIMITS).run().reason == "finished"
+    assert world.controller(OWN_FIRST).run().reason == "finished"
     (measured,) = entries(world, "Measured")
     assert measured["event"]["link"]["error"].endswith(" and n001: not measured within 60 s")
     assert len(world.cloud.machines) == 2
@@ -165,7 +150,7 @@ def test_a_controller_killed_between_measuring_and_leaving_is_followed_by_anothe
 ) -> None:
     chance = random.Random(seed)
     world = world_of(NO_WAY, steps=60)
-    limits = replace(LIMITS, least_nodes=least)
+    limits = replace(OWN_FIRST, least_nodes=least)
     done = None
     while done is None:
         after = chance.random() < 0.5
@@ -192,7 +177,7 @@ def test_whatever_happens_no_machine_is_lost_and_no_group_is_torn(seed: int) -> 
     )
     for _ in range(chance.randrange(4)):
         world.when(chance.uniform(10, 300), partial(lose_one, world))
-    limits = replace(LIMITS, least_nodes=chance.choice([1, 2]), deadline_s=3000.0)
+    limits = replace(OWN_FIRST, least_nodes=chance.choice([1, 2]), deadline_s=3000.0)
     done = None
     while done is None:
         deadly = Deadly(world.store, chance.randrange(1, 40), after=chance.random() < 0.5)
@@ -214,7 +199,7 @@ def lose_one(world: World) -> None:
 
 def test_a_state_with_islands_comes_back_from_the_journal() -> None:
     world = world_of(SLOW)
-    world.controller(LIMITS).run()
+    world.controller(OWN_FIRST).run()
     (measured,) = entries(world, "Measured")
     state = read_state(measured["state"])
     assert isinstance(state, Active)

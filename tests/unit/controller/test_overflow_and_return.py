@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from decimal import Decimal
 from functools import partial
 
 import pytest
-from fake_world import Deadly, Killed, World, check_books
+from fake_world import Deadly, Killed, World, check_books, own_and_rented
 
 from burst.controller.book import read_history
-from burst.cost.decide import Done, Limits
-from burst.cost.placement import Choice, Place
+from burst.cost.decide import Done
 from burst.ports import NodeRequest
 from burst.provision.fake import Faults
 from burst.storage.journal import Journal
-from some_run import RUN
-
-OWN = Choice(
-    place=Place(pool="ssh/lab", machine_type="8xA100", owned=True), usd_per_hour=Decimal("0.1")
-)
-SPOT = Choice(
-    place=Place(pool="aws", region="r", zone="ra", machine_type="p4d", spot=True),
-    usd_per_hour=Decimal(9),
-    after_s=30.0,
-)
-LIMITS = Limits(
-    nodes=2, least_nodes=1, choices=(OWN, SPOT), max_idle_losses=50, return_after_s=60.0
-)
+from some_run import OWN, OWN_FIRST, SPOT
 
 
 def world_of(owned: int, steps: int) -> World:
     """Return a world with so many own machines free; `World.cloud` says what is vacant."""
-    world = World(steps=steps)
-    world.outlives = True
-    world.run = replace(RUN, nodes=2, choices=(OWN, SPOT), head_apart=False)
+    world = own_and_rented(steps)
     own(world, owned)
     return world
 
@@ -65,7 +48,7 @@ def test_a_run_rents_when_its_own_machines_are_full_and_goes_back(
 ) -> None:
     world = world_of(1, steps=900)
     world.when(200, lambda: own(world, 2))
-    done = world.controller(LIMITS).run()
+    done = world.controller(OWN_FIRST).run()
     assert (done.reason, done.step, done.preemptions) == ("finished", 900, 0)
     spans = [s for s in read_history(Journal(world.store)).spans if not s.refused]
     assert sorted(s.choice.place.pool for s in spans) == ["aws", "ssh/lab", "ssh/lab"]
@@ -81,7 +64,7 @@ def test_a_run_rents_when_its_own_machines_are_full_and_goes_back(
 def test_a_run_that_is_soon_done_stays() -> None:
     world = world_of(1, steps=100)
     world.when(40, lambda: own(world, 2))
-    assert world.controller(LIMITS).run().reason == "finished"
+    assert world.controller(OWN_FIRST).run().reason == "finished"
     assert pools_at_end(world) == ["aws", "ssh/lab"]
 
 
@@ -114,7 +97,7 @@ def drive(world: World, chance: random.Random) -> Done:
     for _ in range(chance.randrange(4)):
         deadly = Deadly(world.store, chance.randrange(1, 25), after=chance.random() < 0.5)
         try:
-            return world.controller(LIMITS, store=deadly).run()
+            return world.controller(OWN_FIRST, store=deadly).run()
         except Killed:
             world.sleep(1.0)
-    return world.controller(LIMITS).run()
+    return world.controller(OWN_FIRST).run()

@@ -20,8 +20,10 @@ from burst.provision import rented
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import Clouds, Machine, RentedProvisioner, Settings
 from burst.provision.ssh import Login, Ssh
+from restless_clock import RestlessClock
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
 AWS = Place(pool="aws", region="us-east-1", zone="us-east-1a", machine_type="m6i.large", spot=True)
 REQUEST = NodeRequest(
     run_id="toy-abcdef",
@@ -31,20 +33,6 @@ REQUEST = NodeRequest(
     choice=Choice(place=AWS, usd_per_hour=Decimal("0.034")),
     env={"BURST_USER_ENV": '{"PIN": "hunter2"}'},
 )
-
-
-class RealClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def elapsed(self) -> float:
-        return self.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, 0.01))  # noqa: TID251
 
 
 class FakeClusters:
@@ -173,7 +161,7 @@ def pool(clusters: FakeClusters, wire: Wire, tmp_path: Path) -> Iterator[RentedP
 
 def make(clusters: FakeClusters, home: Path) -> RentedProvisioner:
     settings = Settings(home=home, wanted={}, lease_ttl_s=600.0, env={"AWS_REGION": "us-east-1"})
-    return RentedProvisioner(clusters, clusters, settings, RealClock())
+    return RentedProvisioner(clusters, clusters, settings, RestlessClock())
 
 
 def until(pool: RentedProvisioner, what: Callable[[NodeView], bool]) -> NodeView:
