@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING
 
-from burst.cost.network import are_apart, bridge_of, island, staying_why_not
+from burst.cost.network import Work, are_apart, bridge_of, island, staying_why_not
 from burst.cost.placement import Choice
-
-if TYPE_CHECKING:
-    from burst.cost.decide import Active, Node
-    from burst.cost.network import Work
+from burst.cost.state import Active, Node
 
 
 def islands_here(state: Active) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from burst.cost.decide import Active, Done, Limits, Node, NodeState, Slot, decide
+from burst.cost.decide import decide
 from burst.cost.events import (
     End,
     Event,
@@ -20,6 +20,7 @@ from burst.cost.events import (
 from burst.cost.mixing import members, to_measure
 from burst.cost.network import Bridge, Link, Work
 from burst.cost.placement import Choice, Place, refused
+from burst.cost.state import Active, Done, Limits, Node, NodeState, Slot
 
 OWN = Place(pool="ssh/lab", owned=True)
 EAST = Place(pool="aws", region="east", zone="a")
