@@ -127,6 +127,14 @@ def test_a_mixed_group_parts_after_a_save_only() -> None:
     assert after(moving, Saved(step=8, work=work, at_s=9.0))[1] == []
 
 
+def test_nobody_leaves_for_a_pace_to_which_the_heads_island_gave_nothing() -> None:
+    bridge = replace(APART, link=WAN, apart="")
+    state = run(node(1, OWN), node(2, EAST, met=("ssh/lab",)), bridges=(bridge,))
+    work = Work(step_s=1.0, nodes=("n002",), gradient_bytes=8_000_000)
+    found, said = after(state, Saved(step=8, work=work, at_s=9.0))
+    assert (found.bridges, found.saved_step, said) == ((bridge,), 8, [])
+
+
 def test_a_move_that_would_tear_the_run_apart_is_none() -> None:
     state = run(node(1, EAST), node(2, EAST), bridges=(APART,), vacant_s=0.0)
     one = Vacant(places=(OWN,), left_s=1e6, at_s=9.0)
