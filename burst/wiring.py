@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from burst.controller.loop import Controller, Watcher
     from burst.controller.networks import Networks
     from burst.controller.runs import Machine, Run, Runs
-    from burst.cost.decide import Limits
     from burst.cost.offers import Offer, Plan
     from burst.cost.quotes import Quote
+    from burst.cost.state import Limits
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
     from burst.provision.local import LocalMachine, LocalProvisioner
@@ -371,7 +371,7 @@ def _wish(task: Task) -> Mapping[str, Any]:
 
 def limits(run: Run) -> Limits:
     """Return what the run's task allows."""
-    from burst.cost.decide import Limits
+    from burst.cost.state import Limits
 
     record = run.record
     per_hour = max(choice.usd_per_hour for choice in record.choices) * record.nodes

@@ -31,6 +31,11 @@ class Offer:
     quote: Quote
 
     @property
+    def where(self) -> str:
+        """The pool, and what part of it."""
+        return "/".join(part for part in (self.pool, self.zone or self.region) if part)
+
+    @property
     def owned(self) -> bool:
         """Whether its machines belong to the person, who has no need to rent.
 
@@ -147,7 +152,11 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
     """
     ranked = []
     for offer in offers:
-        fits = [n for n, wanted in enumerate(task.candidates) if not _misfit(task, wanted, offer)]
+        fits = [
+            n
+            for n, wanted in enumerate(task.candidates)
+            if _is_in(wanted.infra, offer) and not _misfit(task, wanted, offer)
+        ]
         if fits:
             price = offer.quote.usd_per_hour * task.num_nodes
             order = fits[0] if task.ordered else 0
@@ -163,14 +172,22 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
 
 
 def rejections(task: Task, offers: Iterable[Offer]) -> tuple[Rejected, ...]:
-    """Return what does not fit, as offered, with a reason for each of the task's candidates."""
-    found = []
-    for offer in offers:
-        misfits = [_misfit(task, wanted, offer) for wanted in task.candidates]
-        if all(misfits):
-            reasons = dict.fromkeys(misfits)  # each once, in order
-            found.append(Rejected(offer=offer, reason="; or ".join(reasons)))
-    return tuple(found)
+    """Return what does not fit, as offered, and why."""
+    reasons = ((offer, _why_not(task, offer)) for offer in offers)
+    return tuple(Rejected(offer=offer, reason=reason) for offer, reason in reasons if reason)
+
+
+def _why_not(task: Task, offer: Offer) -> str:
+    """Say why an offer is none of the task's candidates, of those that may be there; "" if it is.
+
+    Each reason is said once.
+    """
+    there = [wanted for wanted in task.candidates if _is_in(wanted.infra, offer)]
+    if not there:
+        named = dict.fromkeys(str(wanted.infra) for wanted in task.candidates)
+        return f"not asked, the task names infra {' or '.join(named)}"
+    misfits = dict.fromkeys(_misfit(task, wanted, offer) for wanted in there)
+    return "; ".join(misfits) if all(misfits) else ""
 
 
 def _preference(task: Task, offer: Offer) -> int:
@@ -181,12 +198,11 @@ def _preference(task: Task, offer: Offer) -> int:
 
 
 def _misfit(task: Task, wanted: Resources, offer: Offer) -> str:
-    """Return why an offer is not what one candidate of the task describes; "" if it is."""
+    """Return why a machine is not what one candidate of the task describes; "" if it is."""
     return next(filter(None, _misfits(task, wanted, offer)), "")
 
 
 def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
-    yield _wrong_place(wanted.infra, offer)
     if wanted.instance_type not in {None, offer.machine_type}:
         yield f"is a {offer.machine_type}, the task wants {wanted.instance_type}"
     yield _wrong_accelerators(wanted.accelerators, offer.accelerators)
@@ -199,15 +215,14 @@ def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
         yield f"costs {price} USD per hour, the task allows {cap} for a node"
 
 
-def _wrong_place(infra: Infra, offer: Offer) -> str:
+def _is_in(infra: Infra, offer: Offer) -> bool:
+    """Whether an offer is at a place that the task names."""
     cloud, _, part = offer.pool.partition("/")
-    if infra.cloud not in {None, cloud}:
-        return f"is in {offer.pool}, the task names {infra.cloud}"
-    if infra.region not in {None, offer.region, part}:
-        return f"is in {part or offer.region or cloud}, the task names {infra.region}"
-    if infra.zone not in {None, offer.zone}:
-        return f"is in zone {offer.zone or 'unknown'}, the task names {infra.zone}"
-    return ""
+    return (
+        infra.cloud in {None, cloud}
+        and infra.region in {None, offer.region, part}
+        and infra.zone in {None, offer.zone}
+    )
 
 
 def _wrong_accelerators(wanted: Accelerators | None, there: Accelerators | None) -> str:

@@ -23,7 +23,7 @@ from burst.cost.quotes import Quote
 from burst.errors import BurstError, SetupError, TransientError
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import folder_of
+from burst.provision.rented import MachineRequest, folder_of
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators
 
@@ -233,18 +233,9 @@ class Hosts:
         )
         return Ssh(login, self._home / "known_hosts" / f"{host.address}-{host.port}")
 
-    def launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
+    def launch(self, request: MachineRequest) -> None:
         """Claim a free host of the place's shape; RefusedError when there is none."""
-        del wanted, labels, log, wait_s  # a host is what it is, and free or not
+        name, place = request.name, request.place
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
             if self._claim(found, name):

@@ -34,6 +34,7 @@ from burst.ports import Clock
 from burst.provision.alibaba.settings import Settings
 from burst.provision.pools import kind_of
 from burst.provision.refusals import RefusedError
+from burst.provision.rented import MachineRequest
 from burst.provision.sky_plugin.register import REPLACED, register, tell_server
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Resources, Task
@@ -246,23 +247,16 @@ def _catalog_date(cloud: str) -> datetime:
 # Machines -----------------------------------------------------------------------------------------
 
 
-def launch(
-    name: str,
-    place: Place,
-    wanted: Mapping[str, Any],
-    labels: Mapping[str, str],
-    log: Path,
-    *,
-    wait_s: float | None,
-) -> None:
+def launch(request: MachineRequest) -> None:
     """Make a cluster of one node at a place, or bring up the one of this name; log what is said.
 
-    RefusedError when the place gives none. Safe to call again for the same name.
+    RefusedError when the place gives none, which clouds say at once. Safe to call again for the
+    same name.
     """
-    del wait_s  # clouds answer at once
     sky = _sky()
+    name, place, log = request.name, request.place, request.log
     _check_server(place)
-    wanted = dict(wanted)
+    wanted = dict(request.wanted)
     mounts = wanted.pop("file_mounts", {})
     task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
     parts = (place.pool, place.region or "*", place.zone or "*")
@@ -271,7 +265,7 @@ def launch(
             infra="/".join(parts),
             instance_type=place.machine_type,
             use_spot=place.spot,
-            labels=dict(labels),
+            labels=dict(request.labels),
             **wanted,
         )
     )

@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
@@ -23,7 +22,7 @@ from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock
 from burst.provision import slurm_room
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import Machine, by_node, cluster_name, folder_of
+from burst.provision.rented import Machine, MachineRequest, by_node, cluster_name, folder_of
 from burst.provision.slurm_site import (
     JOBS,
     LOOK,
@@ -179,39 +178,31 @@ class Slurm:
         self._where = {name: cluster for name, cluster in there.items() if cluster is not None}
         self._ran: dict[str, Machine] = {}  # by node; jobs that were seen to run
 
-    def launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
+    def launch(self, request: MachineRequest) -> None:
         """Submit a node's job, unless it is there, and wait until it runs.
 
         RefusedError when the place does not take it, or it is still pending after `wait_s` or the
         cluster's `wait`, whichever is less; then it is cancelled. So it is as soon as Slurm expects
         it to start only after `wait_s`, when another place is going to be asked.
         """
-        del wanted  # nodes are what they are
+        name, place = request.name, request.place
         cluster = self._clusters.get(place.pool)
         if cluster is None:
             raise SetupError(f"{place.pool} is not in ~/.slurm/config any more")
         self._where[name] = cluster
         if self._job(cluster, name) is None:
-            number = self._submit(cluster, name, place, labels)
-            _note(log, f"{place}: job {number} was submitted")
+            number = self._submit(cluster, request)
+            _note(request.log, f"{place}: job {number} was submitted")
         try:
-            self._wait(cluster, name, wait_s)
+            self._wait(cluster, name, request.wait_s)
         except RefusedError as error:
-            _note(log, error.said)
+            _note(request.log, error.said)
             raise
 
-    def _submit(self, cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]) -> str:
-        command = shlex.join(["sbatch", *_options(cluster, name, place, labels)])
-        script = HOLD.format(scratch=folder_of(name), limit=HOLD_S)
+    def _submit(self, cluster: Cluster, request: MachineRequest) -> str:
+        options = _options(cluster, request.name, request.place, request.labels)
+        command = shlex.join(["sbatch", *options])
+        script = HOLD.format(scratch=folder_of(request.name), limit=HOLD_S)
         try:
             return self._ask(cluster, command, script.encode()).strip()
         except SetupError as error:

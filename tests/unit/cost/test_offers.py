@@ -70,15 +70,16 @@ def test_an_ordered_task_is_taken_at_its_word() -> None:
     assert pools(task(*wanted, ordered=True), *offers) == ["gcp", "aws"]
 
 
+GCP = Infra(cloud="gcp")
 A100_8 = Accelerators(kind="A100", count=8)
 
 
 @pytest.mark.parametrize(
     ("wanted", "there", "reason"),
     [
-        ({"infra": Infra(cloud="gcp")}, {}, "is in aws, the task names gcp"),
-        ({"infra": Infra(region="r2")}, {}, "is in r1, the task names r2"),
-        ({"infra": Infra(zone="r1b")}, {}, "is in zone r1a, the task names r1b"),
+        ({"infra": Infra(cloud="gcp")}, {}, "not asked, the task names infra gcp"),
+        ({"infra": Infra(region="r2")}, {}, "not asked, the task names infra */r2"),
+        ({"infra": Infra(zone="r1b")}, {}, "not asked, the task names infra */*/r1b"),
         ({"instance_type": "x"}, {}, "is a m, the task wants x"),
         ({"accelerators": A100_8}, {}, "has no accelerator, the task wants A100:8"),
         (
@@ -118,14 +119,24 @@ def test_what_fits_exactly_or_with_room_to_spare() -> None:
     assert candidates(task(wanted), [offer("slurm/lab", accelerators=A100_8)])
 
 
-def test_each_candidate_of_the_task_gives_its_reason_once() -> None:
+def test_each_candidate_that_may_be_there_gives_its_reason_once() -> None:
     wanted = (
         Resources(infra=Infra(cloud="gcp")),
-        Resources(infra=Infra(cloud="gcp")),
         Resources(cpus=Amount(value=16)),
+        Resources(cpus=Amount(value=16)),
+        Resources(infra=Infra(cloud="aws"), use_spot=True),
     )
     (rejected,) = rejections(task(*wanted), [offer()])
-    assert rejected.reason == "is in aws, the task names gcp; or has 8 CPUs, the task wants 16"
+    assert rejected.reason == "has 8 CPUs, the task wants 16; is on-demand, the task wants spot"
+
+
+def test_a_place_that_no_candidate_names_is_told_which_are_named() -> None:
+    lab = Infra(cloud="ssh", region="lab")
+    wanted = (Resources(infra=lab), Resources(infra=lab, use_spot=False), Resources(infra=GCP))
+    (rejected,) = rejections(task(*wanted), [offer("local", region="", zone="")])
+    assert rejected.reason == "not asked, the task names infra ssh/lab or gcp"
+    assert rejected.offer.where == "local"
+    assert offer("aws").where == "aws/r1a"
 
 
 @pytest.mark.parametrize(("spot", "fits"), [("spot", 1), ("on-demand", 1), ("auto", 2)])

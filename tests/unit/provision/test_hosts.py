@@ -18,6 +18,7 @@ from burst.cost.placement import Place
 from burst.errors import SetupError, TransientError
 from burst.provision.hosts import CLAIM, Host, Hosts, offers, read_hosts, release_command
 from burst.provision.refusals import RefusedError, reason_of
+from burst.provision.rented import MachineRequest
 from burst.provision.ssh import Ssh
 from burst.records import scratch_name
 
@@ -69,7 +70,9 @@ def place(world: World) -> Place:
 
 
 def launch(hosts: Hosts, name: str, place: Place) -> None:
-    hosts.launch(name, place, {}, {}, Path("/nonexistent"), wait_s=None)
+    hosts.launch(
+        MachineRequest(name=name, place=place, wanted={}, labels={}, log=Path("/nonexistent"))
+    )
 
 
 def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Place) -> None:

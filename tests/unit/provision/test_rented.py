@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from burst.errors import SetupError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import Clouds, Machine, RentedProvisioner, Settings
+from burst.provision.rented import Clouds, Machine, MachineRequest, RentedProvisioner, Settings
 from burst.provision.ssh import Login, Ssh
 from restless_clock import RestlessClock
 
@@ -55,18 +54,10 @@ class FakeClusters:
         self.busy = False  # the cloud keeps nothing
         self.sick: set[str] = set()  # nodes whose machine is of no use, and paid for
 
-    def launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
-        assert wait_s is REQUEST.wait_s
-        assert labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
+    def launch(self, request: MachineRequest) -> None:
+        name = request.name
+        assert (request.place, request.wait_s) == (AWS, REQUEST.wait_s)
+        assert request.labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
         self.launched.append(name)
         self.gate.wait(5)
         if self.trips:

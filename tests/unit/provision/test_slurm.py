@@ -15,6 +15,7 @@ from burst.cost.offers import candidates
 from burst.cost.placement import Place
 from burst.errors import SetupError, SpecError, TransientError
 from burst.provision.refusals import RefusedError, reason_of
+from burst.provision.rented import MachineRequest
 from burst.provision.slurm import HOLD, Slurm, offers
 from burst.provision.slurm_site import Cluster, Job, Shape, read_clusters, read_jobs, read_site
 from burst.provision.ssh import Login, Ssh
@@ -135,7 +136,9 @@ def launch(
     pool: Slurm, config: Path, name: str = N1, place: Place = GPU, wait_s: float | None = None
 ) -> None:
     said = config.parent / "said" / f"{name}.log"
-    pool.launch(name, place, {}, LABELS, said, wait_s=wait_s)
+    pool.launch(
+        MachineRequest(name=name, place=place, wanted={}, labels=LABELS, log=said, wait_s=wait_s)
+    )
 
 
 # What there is ------------------------------------------------------------------------------------
