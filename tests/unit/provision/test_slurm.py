@@ -50,6 +50,7 @@ class World:
     asked: list[str] = field(default_factory=list)
     scripts: list[bytes] = field(default_factory=list)
     down: bool = False
+    no_controller: bool = False  # the login node answers, Slurm's own controller does not
     refuse: str = ""
     next_state: str = "RUNNING"  # of submitted jobs
     next_reason: str = "None"
@@ -63,6 +64,8 @@ class World:
         if self.down:
             raise TransientError("lab cannot be reached by ssh")
         self.asked.append(command)
+        if self.no_controller:
+            raise SetupError("lab: exit code 1: Unable to contact slurm controller")
         if "squeue -h -t all" in command:
             times = f"{self.starts or 'N/A'}|{self.ends or 'N/A'}"
             return "".join(f"{n}|{'|'.join(job)}|{times}\n" for n, job in self.jobs.items())
@@ -437,6 +440,27 @@ def test_a_cluster_that_is_silent_says_nothing_of_its_jobs(world: World, config:
     world.down = False
     pool.down(N1)
     assert world.jobs == {}
+
+
+def test_a_slurm_that_starts_anew_is_silence_and_no_end_of_the_run(
+    world: World, config: Path
+) -> None:
+    """While slurmctld is away, squeue and scancel fail; what they say may be asked for later."""
+    pool = slurm(world, config)
+    launch(pool, config)
+    world.no_controller = True
+    for ask in (
+        lambda: pool.machines("toy-abcdef"),
+        lambda: pool.down(N1),
+        lambda: pool.login(N1, config),
+        lambda: pool.vacant(GPU),
+        lambda: launch(pool, config, N2),
+    ):
+        with pytest.raises(TransientError, match="Unable to contact slurm controller"):
+            ask()
+    assert set(world.jobs) == {7}
+    world.no_controller = False
+    assert pool.states("burst-toy-", refresh=True) == {N1: "up"}
 
 
 def test_an_end_is_waited_for_but_not_that_of_a_node_that_is_gone(
