@@ -33,7 +33,7 @@ sinfo -h -N -O NodeList:128,Partition:128,StateCompact:24,CPUsState:48,Memory:24
 Gres:256,GresUsed:256"""
 JOBS = 'SLURM_TIME_FORMAT=%s squeue -h -t all -u "$(id -un)" -o "%i|%j|%T|%r|%N|%S|%e"'
 _USABLE = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv"})
-_GPU = re.compile(r"gpu(?::([A-Za-z_][^:(,]*))?:(\d+)")
+_GPU = re.compile(r"(?:^|,)gpu(?::(\(null\)|[^:(,]+))?:(\d+)(?=[(,]|$)")
 _SHAPE = re.compile(r"(\d+)CPU--(\d+)GB(?:--([^:]+):(\d+))?")
 
 
@@ -283,8 +283,9 @@ def _node(line: str) -> Node:
 
 def _gpus(gres: str) -> Mapping[str, int]:
     found: dict[str, int] = {}
-    for kind, count in _GPU.findall(gres):
-        found[kind or UNTYPED] = found.get(kind or UNTYPED, 0) + int(count)
+    for typed, count in _GPU.findall(gres):
+        kind = UNTYPED if typed in {"", "(null)"} else typed
+        found[kind] = found.get(kind, 0) + int(count)
     return found
 
 

@@ -182,6 +182,32 @@ def test_a_gpu_is_known_by_part_of_slurms_name_and_a_nameless_one_by_pools_yaml(
     assert offered(world, config, other, gpu="L40S") == ["slurm/lab/gpu 32CPU--0GB--gpu:2 0.000000"]
 
 
+@pytest.mark.parametrize(
+    ("gres", "used", "has", "free"),
+    [
+        ("gpu:2080ti:8(S:0-1)", "gpu:2080ti:3(IDX:0-2)", {"2080ti": 8}, {"2080ti": 5}),
+        ("gpu:3090:2", "gpu:3090:0(IDX:N/A)", {"3090": 2}, {"3090": 2}),
+        ("gpu:4(S:0-1)", "gpu:(null):3(IDX:0-2)", {"gpu": 4}, {"gpu": 1}),
+        ("gpu:8", "gpu:8", {"gpu": 8}, {"gpu": 0}),
+        (
+            "gpu:a100:2(S:0,2),gpu:1080ti:4(S:1)",
+            "gpu:a100:1(IDX:1),gpu:1080ti:4(IDX:0-3)",
+            {"a100": 2, "1080ti": 4},
+            {"a100": 1, "1080ti": 0},
+        ),
+        ("gpu:1g.10gb:7(S:0)", "gpu:1g.10gb:0", {"1g.10gb": 7}, {"1g.10gb": 7}),
+        ("gpu:h100:8,shard:h100:32", "gpu:h100:2,shard:h100:0", {"h100": 8}, {"h100": 6}),
+        ("mps:200,craynetwork:4", "mps:0", {}, {}),
+    ],
+)
+def test_gpus_in_every_form_that_slurm_prints(
+    config: Path, gres: str, used: str, has: dict[str, int], free: dict[str, int]
+) -> None:
+    line = f"n1 gpu* mix 48/16/0/64 524288 500000 {gres} {used}\n"
+    (node,) = read_site(SITE.rpartition("==\n")[0] + "==\n" + line, lab(config)).nodes
+    assert (node.gpus, node.gpus_free) == (has, free)
+
+
 def test_without_gpus_what_is_asked_for_or_the_whole_node(world: World, config: Path) -> None:
     asked = Resources(
         infra=Infra(cloud="slurm"),
