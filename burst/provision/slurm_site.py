@@ -20,6 +20,7 @@ from burst.cost.quotes import Quote
 from burst.errors import Problem, SpecError
 from burst.provision.own import NO_PRICE, quote
 from burst.provision.ssh import Login, Ssh
+from burst.task_specs.accelerators import is_kind
 from burst.task_specs.model import Accelerators, Resources
 from burst.task_specs.units import duration_s
 
@@ -311,14 +312,15 @@ def shapes(wanted: Resources, node: Node, cluster: Cluster) -> Iterator[tuple[Sh
     With GPUs, that share of CPUs and memory which goes with them; without, as many CPUs as are
     asked for, all if nothing is said.
     """
-    if wanted.accelerators is None:
+    asked = wanted.accelerators
+    if asked is None:
         yield _part(wanted, node, None), ""
         return
     for kind, count in node.gpus.items():
         known = cluster.gpu if kind == UNTYPED else kind
-        if _same(wanted.accelerators.kind, known) and count >= wanted.accelerators.count:
-            gpus = Accelerators(kind=kind, count=wanted.accelerators.count)
-            yield _part(wanted, node, gpus), wanted.accelerators.kind
+        if known and is_kind(asked.kind, known) and count >= asked.count:
+            gpus = Accelerators(kind=kind, count=asked.count)
+            yield _part(wanted, node, gpus), asked.kind
 
 
 def _part(wanted: Resources, node: Node, gpus: Accelerators | None) -> Shape:
@@ -334,9 +336,3 @@ def _part(wanted: Resources, node: Node, gpus: Accelerators | None) -> Shape:
         each = cpus if wanted.memory_gb.per_cpu else 1
         memory_gb = max(memory_gb if gpus else 0, int(-(-wanted.memory_gb.value * each // 1)))
     return Shape(cpus=cpus, memory_gb=memory_gb, gpus=gpus)
-
-
-def _same(wanted: str, there: str) -> bool:
-    """Whether a task's name of a GPU means Slurm's: A100 is nvidia_a100_80gb_pcie too."""
-    words, those = (set(re.split(r"[-_ ]", name.casefold())) for name in (wanted, there))
-    return bool(there) and words <= those
