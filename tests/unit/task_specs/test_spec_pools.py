@@ -14,6 +14,13 @@ def test_no_file_is_no_pools(tmp_path: Path) -> None:
     assert read_pools(tmp_path / "pools.yaml") == {}
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "~\n", "ssh:\nslurm:\n"])
+def test_a_file_that_says_nothing_is_no_pools(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text(text)
+    assert not any(read_pools(path).values())
+
+
 def test_values_are_text_as_typed(tmp_path: Path) -> None:
     path = tmp_path / "pools.yaml"
     path.write_text("local: {usd_per_hour: 0.10}\nssh: {lab: {user: , hosts: [a, 010]}}\n")
