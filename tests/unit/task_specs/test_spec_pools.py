@@ -105,6 +105,33 @@ def test_what_is_not_understood_of_alibaba_cloud_is_told(
     assert told.startswith(f"line 1: alibaba.{problem}")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("ssh: {lab: }", "ssh.lab: needs a list of hosts"),
+        ("ssh: {lab: {hosts: [a], identity_file: ~nobody-here/x}}", "ssh.lab.identity_file: "),
+        ("ssh: {lab: {hosts: ['10.0.0.7:2222']}}", "ssh.lab.hosts[0]: needs an address, as in"),
+        ("ssh: {lab: {hosts: ['ssh://a']}}", "ssh.lab.hosts[0]: needs an address, as in"),
+        ("ssh: {lab: {hosts: [../../a]}}", "ssh.lab.hosts[0]: needs an address, as in"),
+        ("ssh: {lab: {hosts: [a, A]}}", "ssh.lab.hosts[1]: is there twice"),
+        ("ssh: {lab: {port: 22, hosts: [a, {ip: a}]}}", "ssh.lab.hosts[1]: is there twice"),
+        ('ssh: {lab: {hosts: ["a\\nb"]}}', "ssh.lab.hosts[0]: needs one word"),
+        ("ssh: {lab: {port: \uff12\uff12, hosts: [a]}}", "ssh.lab.port: needs a port"),
+        ("slurm: {lab: {spot: [~]}}", "slurm.lab.spot[0]: needs a single value, not nothing"),
+        ("alibaba: {regions: [~]}", "alibaba.regions[0]: needs a single value"),
+    ],
+)
+def test_what_would_fail_later_is_told_here(tmp_path: Path, text: str, problem: str) -> None:
+    (told,) = problems(tmp_path, text + "\n")
+    assert told.startswith(f"line 1: {problem}")
+
+
+def test_hosts_behind_one_address_are_told_by_their_ports(tmp_path: Path) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text("ssh: {lab: {hosts: [a, {ip: a, port: 2201}, {ip: a, port: 2202}, '::1']}}\n")
+    assert len(read_pools(path)["ssh"]["lab"]["hosts"]) == 4
+
+
 @pytest.mark.parametrize("text", ["0", "29s", "-5m", "soon", "[1]"])
 def test_a_machine_that_would_end_at_once_is_refused(tmp_path: Path, text: str) -> None:
     (told,) = problems(tmp_path, f"rented: {{dead_man: {text}}}\n")
