@@ -85,6 +85,24 @@ def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Pla
     assert hosts.states("burst-other-", refresh=True) == {}
 
 
+def test_a_claim_whose_answer_was_lost_is_given_back_too(
+    world: World, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, run = world.hosts("a", "b"), Ssh.run
+
+    def lose(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        said = run(ssh, command, data, limit_s=limit_s)
+        if "claims.lock" in command and ssh.login.host == "a":
+            raise TransientError("a: no answer within 60 s")
+        return said
+
+    monkeypatch.setattr(Ssh, "run", lose)
+    launch(hosts, N1, place)
+    assert (world.claim("a"), world.claim("b")) == (N1, N1)
+    hosts.down(N1)
+    assert (world.claim("a"), world.claim("b")) == ("", "")
+
+
 def test_two_controllers_do_not_get_the_same_host(world: World, place: Place) -> None:
     launch(world.hosts("a"), N1, place)
     with pytest.raises(RefusedError):
