@@ -284,7 +284,7 @@ class RentedProvisioner:
         while not node.given_up:
             try:
                 self._clusters.down(name)
-            except TransientError as error:
+            except BurstError as error:
                 log.warning("%s: what is left of it is not ended yet: %s", name, error)
                 self._clock.sleep(5.0)
             else:
