@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from burst.cost.quotes import Quote
-from burst.errors import Problem, SpecError
+from burst.errors import Problem, SetupError, SpecError
 from burst.provision.own import NO_PRICE, quote
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.accelerators import is_kind
@@ -194,11 +194,16 @@ def _hosts(config: Path) -> list[str]:
     """Return the names after `Host` that are no patterns."""
     if not config.exists():
         return []
+    try:
+        text = config.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise SetupError(f"{config} cannot be read: {error.strerror}") from error
     names: dict[str, None] = {}
-    for line in config.read_text(encoding="utf-8").splitlines():
-        word, *rest = re.split(r"[\s=]+", line.strip())
+    for line in text.splitlines():
+        word, *rest = re.split(r"[\s=]+", line.partition("#")[0].strip())
         if word.lower() == "host":
-            names |= dict.fromkeys(n for n in rest if re.fullmatch(r"[A-Za-z0-9][\w.-]*", n))
+            plain = (name.strip('"') for name in rest)
+            names |= dict.fromkeys(n for n in plain if re.fullmatch(r"[A-Za-z0-9][\w.-]*", n))
     return list(names)
 
 

@@ -141,6 +141,14 @@ def launch(
     pool.launch(name, place, {}, LABELS, said, wait_s=wait_s)
 
 
+def test_clusters_are_the_hosts_that_openssh_reads(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(b'Host lab # my own: f\xfcr mich\n  # Host no\nHost "quoted"\nhost=lab2\n')
+    assert [one.name for one in read_clusters({}, path)] == ["lab", "quoted", "lab2"]
+    with pytest.raises(SetupError, match="cannot be read: Is a directory"):
+        read_clusters({}, tmp_path)
+
+
 # What there is ------------------------------------------------------------------------------------
 
 
