@@ -17,6 +17,7 @@ import pytest
 from burst.cost.placement import Place
 from burst.errors import SetupError, TransientError
 from burst.provision.hosts import CLAIM, Host, Hosts, offers, read_hosts, release_command
+from burst.provision.own import accelerators
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.ssh import Ssh
 from burst.records import scratch_name
@@ -260,6 +261,23 @@ def test_a_price_by_the_gpu_goes_before_that_of_a_host_with_gpus(
     (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], "usd_per_gpu_hour": "2"}}}, "x")
     (offer,) = offers([host], tmp_path, NOW)
     assert (offer.quote.usd_per_hour, offer.quote.source) == (Decimal(4), "pools.yaml")
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["NVIDIA T400 4GB", "NVIDIA L40S", "NVIDIA L40S"], ("L40S", 2)),
+        (["[Unknown Error]", "NVIDIA A100-SXM4-80GB"], ("A100-SXM4-80GB", 1)),
+        (["Tesla T4", "ERR!"], ("Tesla-T4", 1)),
+        (["No devices were found"], None),
+        (["", "[N/A]"], None),
+    ],
+)
+def test_gpus_that_count_are_the_most_of_one_kind_and_work(
+    names: list[str], found: tuple[str, int] | None
+) -> None:
+    there = accelerators(names)
+    assert (there and (there.kind, there.count)) == found
 
 
 def test_two_that_take_over_one_dead_claim_do_not_both_have_it(tmp_path: Path) -> None:
