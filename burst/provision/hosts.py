@@ -232,7 +232,11 @@ class Hosts:
         login = Login(
             host=host.address, ip=host.address, user=host.user, key=host.key, port=host.port
         )
-        return Ssh(login, self._home / "known_hosts" / f"{host.address}-{host.port}")
+        return Ssh(login, self.key_file(host))
+
+    def key_file(self, host: Host) -> Path:
+        """Return where the key is kept by which a host is told from another."""
+        return self._home / "known_hosts" / f"{host.address}-{host.port}"
 
     def launch(
         self,
