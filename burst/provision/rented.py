@@ -149,12 +149,21 @@ class Clouds:
         return {node: m for cloud in self._clouds for node, m in cloud.machines(run_id).items()}
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
-        for cloud in self._clouds:
-            cloud.end(run_id, node_ids)
+        self._tell(lambda cloud: cloud.end(run_id, node_ids))
 
     def keep(self, run_id: str) -> None:
+        self._tell(lambda cloud: cloud.keep(run_id))
+
+    def _tell(self, what: Callable[[Cloud], None]) -> None:
+        """Tell each cloud, whatever others answer; TransientError then if one was not told."""
+        failed: TransientError | None = None
         for cloud in self._clouds:
-            cloud.keep(run_id)
+            try:
+                what(cloud)
+            except TransientError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -346,6 +346,26 @@ def test_several_clouds_are_asked_as_one() -> None:
     assert "n002" in other.until
 
 
+def test_a_cloud_that_does_not_answer_keeps_no_other_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away, other = FakeClusters(), FakeClusters()
+    other.since["n001"] = BEGIN
+
+    def silent(*_: object) -> None:
+        raise TransientError("503")
+
+    for call in ("end", "keep"):
+        monkeypatch.setattr(away, call, silent)
+    both = Clouds([away, other])
+    with pytest.raises(TransientError, match="503"):
+        both.keep("toy-abcdef")
+    with pytest.raises(TransientError, match="503"):
+        both.end("toy-abcdef", ["n001"])
+    assert other.kept == ["toy-abcdef"]
+    assert "n001" in other.until
+
+
 def test_a_machine_of_no_use_is_lost_and_paid_for_until_it_is_ended(
     pool: RentedProvisioner, clusters: FakeClusters
 ) -> None:
