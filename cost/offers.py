@@ -11,6 +11,7 @@ from fractions import Fraction
 from burst.cost.meter import exact_cost, millionths
 from burst.cost.placement import Choice, Place
 from burst.cost.quotes import Quote
+from burst.task_specs.accelerators import is_kind
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
 OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # not rented
@@ -205,7 +206,7 @@ def _misfit(task: Task, wanted: Resources, offer: Offer) -> str:
 def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
     if wanted.instance_type not in {None, offer.machine_type}:
         yield f"is a {offer.machine_type}, the task wants {wanted.instance_type}"
-    yield _wrong_accelerators(wanted.accelerators, offer.accelerators)
+    yield _wrong_accelerators(wanted.accelerators, offer)
     yield _too_few("CPUs", wanted.cpus, offer.cpus, offer)
     yield _too_few("GB of memory", wanted.memory_gb, offer.memory_gb, offer)
     yield _wrong_market(task, wanted, offer)
@@ -225,13 +226,17 @@ def _is_in(infra: Infra, offer: Offer) -> bool:
     )
 
 
-def _wrong_accelerators(wanted: Accelerators | None, there: Accelerators | None) -> str:
+def _wrong_accelerators(wanted: Accelerators | None, offer: Offer) -> str:
+    """Compare GPUs: one's own machines have their driver's names, clouds those of the catalog."""
+    there = offer.accelerators
     if wanted is None:
         return ""
     want = f"the task wants {wanted.kind}:{wanted.count}"
     if there is None:
         return f"has no accelerator, {want}"
-    if there.kind.casefold() != wanted.kind.casefold() or there.count < wanted.count:
+    same = there.kind.casefold() == wanted.kind.casefold()
+    same = same or (offer.owned and is_kind(wanted.kind, there.kind))
+    if not same or there.count < wanted.count:
         return f"has {there.kind}:{there.count}, {want}"
     return ""
 

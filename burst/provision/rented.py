@@ -148,12 +148,21 @@ class Clouds:
         return {node: m for cloud in self._clouds for node, m in cloud.machines(run_id).items()}
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
-        for cloud in self._clouds:
-            cloud.end(run_id, node_ids)
+        self._tell(lambda cloud: cloud.end(run_id, node_ids))
 
     def keep(self, run_id: str) -> None:
+        self._tell(lambda cloud: cloud.keep(run_id))
+
+    def _tell(self, what: Callable[[Cloud], None]) -> None:
+        """Tell each cloud, whatever others answer; TransientError then if one was not told."""
+        failed: TransientError | None = None
         for cloud in self._clouds:
-            cloud.keep(run_id)
+            try:
+                what(cloud)
+            except TransientError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +296,7 @@ class RentedProvisioner:
         while not node.given_up:
             try:
                 self._clusters.down(name)
-            except TransientError as error:
+            except BurstError as error:
                 log.warning("%s: what is left of it is not ended yet: %s", name, error)
                 self._clock.sleep(5.0)
             else:

@@ -204,7 +204,7 @@ class Slurm:
         command = shlex.join(["sbatch", *options])
         script = HOLD.format(scratch=folder_of(request.name), limit=HOLD_S)
         try:
-            return self._ask(cluster, command, script.encode()).strip()
+            return cluster.ssh(self._home).run(command, script.encode(), limit_s=LOOK_S).strip()
         except SetupError as error:
             raise RefusedError(error.message, error.message) from error
 
@@ -353,8 +353,12 @@ class Slurm:
         jobs = read_jobs(self._ask(cluster, JOBS))
         return tuple(job for job in jobs if job.state not in ENDED)
 
-    def _ask(self, cluster: Cluster, command: str, data: bytes = b"") -> str:
-        return cluster.ssh(self._home).run(command, data, limit_s=LOOK_S)
+    def _ask(self, cluster: Cluster, command: str) -> str:
+        """Return what a command says; TransientError if it fails, as while slurmctld restarts."""
+        try:
+            return cluster.ssh(self._home).run(command, limit_s=LOOK_S)
+        except SetupError as error:
+            raise TransientError(f"Slurm does not answer: {error.message}") from error
 
 
 def _options(cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]) -> Iterator[str]:

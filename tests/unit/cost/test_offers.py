@@ -119,6 +119,43 @@ def test_what_fits_exactly_or_with_room_to_spare() -> None:
     assert candidates(task(wanted), [offer("slurm/lab", accelerators=A100_8)])
 
 
+@pytest.mark.parametrize(
+    ("wanted", "there"),
+    [
+        ("A100", "A100-SXM4-40GB"),
+        ("A100-80GB", "A100-SXM4-80GB"),
+        ("A100-80GB", "A100-80GB-PCIe"),
+        ("H100", "H100-80GB-HBM3"),
+        ("H100-NVL", "H100-NVL"),
+        ("GH200", "GH200-480GB"),
+        ("T4", "Tesla-T4"),
+        ("V100-32GB", "Tesla-V100-SXM2-32GB"),
+        ("RTX4090", "GeForce-RTX-4090"),
+        ("RTXA6000", "RTX-A6000"),
+        ("RTX6000-Ada", "RTX-6000-Ada-Generation"),
+    ],
+)
+def test_a_task_names_gpus_as_catalogs_do_and_own_machines_as_drivers_do(
+    wanted: str, there: str
+) -> None:
+    one = task(Resources(accelerators=Accelerators(kind=wanted, count=2)))
+    gpus = Accelerators(kind=there, count=2)
+    assert candidates(one, [offer("ssh/lab", accelerators=gpus)])
+    if wanted != there:
+        assert not candidates(one, [offer("aws", accelerators=gpus)])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there"),
+    [("A100-80GB", "A100-SXM4-40GB"), ("L40", "L40S"), ("T4", "T400-4GB"), ("A10", "A100")],
+)
+def test_another_gpu_of_own_machines_does_not_do(wanted: str, there: str) -> None:
+    one = task(Resources(accelerators=Accelerators(kind=wanted, count=1)))
+    own = offer("ssh/lab", accelerators=Accelerators(kind=there, count=1))
+    (rejected,) = rejections(one, [own])
+    assert rejected.reason == f"has {there}:1, the task wants {wanted}:1"
+
+
 def test_each_candidate_that_may_be_there_gives_its_reason_once() -> None:
     wanted = (
         Resources(infra=Infra(cloud="gcp")),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from burst.cost.placement import Choice, Place
-from burst.errors import SetupError, TransientError
+from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
@@ -48,6 +48,7 @@ class FakeClusters:
         self.trips: list[str] = []  # what the next launches say, which come to nothing
         self.leaves = False  # a failed launch leaves a machine
         self.deaf = 0  # so many calls of `down` fail
+        self.fault: BurstError = TransientError("500, try again in 60 seconds")
         self.unheeded = 0  # so many calls of `down` end nothing
         self.free = 0
         self.kept: list[str] = []
@@ -81,7 +82,7 @@ class FakeClusters:
     def down(self, name: str) -> None:
         if self.deaf:
             self.deaf -= 1
-            raise TransientError("500, try again in 60 seconds")
+            raise self.fault
         if self.unheeded:
             self.unheeded -= 1
             return
@@ -189,13 +190,14 @@ def test_secrets_go_through_the_wire_and_into_no_command_line(
     assert not any("hunter2" in command for command in wire.commands)
 
 
+@pytest.mark.parametrize("fault", [TransientError("500, try again"), SetupError("exit code 1")])
 def test_a_refusal_is_data_and_leaves_no_machine(
-    pool: RentedProvisioner, clusters: FakeClusters
+    pool: RentedProvisioner, clusters: FakeClusters, fault: BurstError
 ) -> None:
     """Set-up of SkyPilot that failed leaves a machine running and billing; here it is ended."""
     clusters.refuse = "x\nInsufficientInstanceCapacity: no m6i.large in us-east-1a\ny"
     clusters.leaves = True
-    clusters.deaf = 2
+    clusters.deaf, clusters.fault = 2, fault
     pool.launch(REQUEST)
     view = until(pool, lambda view: view.state == "refused")
     (refused,) = view.refusals
@@ -333,6 +335,26 @@ def test_several_clouds_are_asked_as_one() -> None:
     both.end("toy-abcdef", ["n002"])
     assert "n002" in one.until
     assert "n002" in other.until
+
+
+def test_a_cloud_that_does_not_answer_keeps_no_other_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away, other = FakeClusters(), FakeClusters()
+    other.since["n001"] = BEGIN
+
+    def silent(*_: object) -> None:
+        raise TransientError("503")
+
+    for call in ("end", "keep"):
+        monkeypatch.setattr(away, call, silent)
+    both = Clouds([away, other])
+    with pytest.raises(TransientError, match="503"):
+        both.keep("toy-abcdef")
+    with pytest.raises(TransientError, match="503"):
+        both.end("toy-abcdef", ["n001"])
+    assert other.kept == ["toy-abcdef"]
+    assert "n001" in other.until
 
 
 def test_a_machine_of_no_use_is_lost_and_paid_for_until_it_is_ended(
