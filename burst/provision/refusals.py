@@ -2,8 +2,9 @@
 
 SkyPilot hands on text only, its own around the cloud's. The codes are those that the clouds
 document: EC2 (Amazon EC2 API Reference, "Error codes"), ECS (Alibaba Cloud, "RunInstances: error
-codes"), Lambda Cloud (API, "error codes"). The first kind whose words occur counts, in this order:
-a refusal for missing rights may well talk of instances and limits.
+codes"), Lambda Cloud (API, "error codes"), Kubernetes ("Authorization Overview", "Resource Quotas",
+"Images") and the registries behind it. The first kind whose words occur counts, in this order: a
+refusal for missing rights may well talk of instances and limits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         "rights",
         """UnauthorizedOperation AuthFailure AccessDenied InvalidClientTokenId OptInRequired
         SignatureDoesNotMatch ExpiredToken Forbidden.RAM Forbidden.SubUser InvalidAccessKeyId
-        IncompleteSignature invalid-api-key NoCredentials""",
+        IncompleteSignature invalid-api-key NoCredentials Reason:-Unauthorized
+        cannot-create-resource cannot-list-resource cannot-get-resource cannot-patch-resource
+        cannot-delete-resource InvalidImageName pull-access-denied manifest-unknown""",
     ),
     ("price", "SpotMaxPriceTooLow InvalidSpotPriceLimit SpotPriceLimit price-limit"),
     (
@@ -33,7 +36,8 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         """InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity
         InsufficientReservedInstanceCapacity insufficient-capacity UnfulfillableCapacity NoStock
         OperationDenied.ZoneNotAllowed Zone.NotOnSale sold-out out-of-stock no-capacity
-        not-enough-capacity""",
+        not-enough-capacity nodes-are-available Insufficient-nvidia.com/gpu Insufficient-cpu
+        Insufficient-memory Cluster-may-be-out-of-resources""",
     ),
 )
 
@@ -48,8 +52,9 @@ def _words(reason: Reason, words: str) -> str:
     return "|".join([*(_pattern(word) for word in words.split()), *codes])
 
 
-_PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
-    (reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS
+_PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
+    ("quota", re.compile(r"exceeded quota: ")),  # which Kubernetes answers with Forbidden
+    *((reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS),
 )
 LONGEST = 400
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
