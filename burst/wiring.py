@@ -162,7 +162,15 @@ def _alibaba(regions: set[str]) -> Cloud:
     return Alibaba(regions, lambda region: connect(region, clock()))
 
 
-ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {"aws": _aws, "alibaba": _alibaba}
+def _k8s(contexts: set[str]) -> Cloud:
+    from burst.provision import skypilot
+    from burst.provision.k8s.cloud import Kubernetes
+
+    namespaces = {context: skypilot.namespace(context) for context in sorted(contexts)}
+    return Kubernetes(namespaces, clock().now)
+
+
+ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {"aws": _aws, "alibaba": _alibaba, "k8s": _k8s}
 
 
 def clusters_of(kind: str) -> Clusters:
@@ -257,6 +265,7 @@ def ssh_states() -> tuple[tuple[str, bool, str, str], ...]:
 def end_command(request: NodeRequest) -> str:
     """Return the shell command by which a rented machine ends itself."""
     from burst.provision.hosts import release_command
+    from burst.provision.k8s import pod
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
@@ -264,6 +273,8 @@ def end_command(request: NodeRequest) -> str:
     place = request.choice.place
     if kind_of(place.pool) == "ssh":
         return release_command(cluster_name(request.run_id, request.node_id))
+    if place.pool == "k8s":
+        return pod.END
     if place.pool != "aws":
         return off
     names = f"{request.run_id} {request.node_id} {place.region}"
@@ -548,11 +559,13 @@ def offers(task: Task) -> tuple[Offer, ...]:
     if named <= {"local", "ssh"}:
         return here
     from burst.provision import skypilot
+    from burst.provision.k8s.rates import priced, read_rates
 
+    rates = read_rates(pools())
     try:
         skypilot.prepare(home())
         _refresh_alibaba(task)
-        return (*here, *skypilot.offers(task))
+        return (*here, *priced(skypilot.offers(task), rates, clock().now()))
     except SetupError as error:
         if not own:
             raise
@@ -567,7 +580,10 @@ def _warn_of_unknown(task: Task, hosts: tuple[Host, ...]) -> None:
         pool = "/".join(part for part in (infra.cloud, infra.region) if part)
         if infra.cloud == "ssh" and not any(f"{name}/".startswith(f"{pool}/") for name in known):
             there = ", ".join(sorted(known)) or "no SSH pool"
-            log.warning("the task names %s; %s has %s", pool, home() / "pools.yaml", there)
+            log.warning(
+                "the task names %s; %s has %s (an SSH node pool of SkyPilot's is k8s/ssh-%s)",
+                pool, home() / "pools.yaml", there, infra.region or "NAME",
+            )  # fmt: skip
 
 
 def local_offer() -> Offer:

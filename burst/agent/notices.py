@@ -1,10 +1,11 @@
-"""What a machine's cloud tells it of its end, by the metadata service on the machine.
+"""What a machine's cloud tells it of its end, by a metadata service, or by a file in a pod.
 
 A notice is a gift: nothing here may end the agent, and whatever is not a notice in every detail
 is none. EC2 ("Spot Instance interruption notices", Amazon EC2 User Guide): about two minutes, on
 the best effort; ask every five seconds, with a token (IMDSv2); 404 as long as there is none. ECS
 ("Query the interruption events of spot instances", Alibaba Cloud ECS): five minutes, the same way
-under other names, and the time alone for an answer.
+under other names, and the time alone for an answer. In a pod of Kubernetes the kubelet runs a
+command before it ends the pod; burst's writes the time into a file (burst.provision.k8s.pod).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ClassVar
+
+from burst.records import POD_NOTICE
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +87,21 @@ class Ecs(Metadata):
         return _aware(text.strip())
 
 
+@dataclass(slots=True)
+class Pod:
+    """The notices of pods, in a file that is not there as long as all is well."""
+
+    path: str
+
+    def __call__(self) -> datetime | None:
+        """Return when the pod ends, if that is known. OSError, ValueError: no answer."""
+        try:
+            text = Path(self.path).read_text(encoding="ascii")
+        except FileNotFoundError:
+            return None
+        return datetime.fromtimestamp(int(text), UTC)
+
+
 def _ask(method: str, url: str, headers: Mapping[str, str]) -> str:
     request = urllib.request.Request(url, method=method, headers=dict(headers))  # noqa: S310
     with _OPENER.open(request, timeout=ANSWER_S) as answer:
@@ -97,9 +116,12 @@ def _aware(text: str) -> datetime:
     return at
 
 
-SOURCES: Mapping[str, tuple[type[Metadata], str, str]] = {  # by cloud: variable, usual address
+SOURCES: Mapping[
+    str, tuple[type[Metadata | Pod], str, str]
+] = {  # by cloud: variable, usual address
     "aws": (Ec2, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254"),
     "alibaba": (Ecs, "BURST_ALIBABA_METADATA", "http://100.100.100.200"),
+    "k8s": (Pod, "BURST_POD_NOTICE", POD_NOTICE),
 }
 
 

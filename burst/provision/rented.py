@@ -289,8 +289,9 @@ class RentedProvisioner:
         arguments += ["--node-id", request.node_id, "--index", str(request.index)]
         arguments += ["--ip", login.ip, "--scratch", scratch]
         arguments += ["--lease-ttl", str(self._settings.lease_ttl_s)]
-        if request.choice.place.spot:
-            arguments += ["--cloud", request.choice.place.pool]
+        place = request.choice.place
+        if place.spot or place.owned:  # nobody takes an on-demand machine
+            arguments += ["--cloud", place.pool]
         marks = {
             "BURST_RUN_ID": request.run_id,
             "BURST_NODE_ID": request.node_id,

@@ -8,6 +8,7 @@ server a process for some seconds, so ask sparingly.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import threading
@@ -17,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from burst.cost.offers import Offer
+from burst.cost.offers import OWN_POOLS, Offer
 from burst.cost.placement import Place
 from burst.cost.quotes import (
     PER_HOUR,
@@ -28,13 +29,15 @@ from burst.cost.quotes import (
     BillingRule,
     Quote,
 )
-from burst.errors import BurstError, SetupError, TransientError
+from burst.errors import BurstError, SetupError, TransientError, UsageError
 from burst.ports import Clock
 from burst.provision.alibaba.settings import Settings
+from burst.provision.k8s import pod
 from burst.provision.refusals import RefusedError
 from burst.provision.sky_plugin.register import register, tell_server
 from burst.provision.ssh import Login
-from burst.task_specs.model import Accelerators, Amount, Resources, Task
+from burst.task_specs.infra import infra_text
+from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
 BILLING: Mapping[str, BillingRule] = {
     "alibaba": PER_SECOND,  # ECS, "Pay-as-you-go": per second, invoiced hourly
@@ -47,6 +50,9 @@ BILLING: Mapping[str, BillingRule] = {
 }
 USUAL_CATALOG = "SkyPilot's catalog"
 CATALOGS = {"alibaba": "Alibaba Cloud's prices"}  # whose words are not SkyPilot's own
+POOLS = {"kubernetes": "k8s", "ssh": "k8s"}  # SkyPilot's SSH pools are Kubernetes clusters
+SSH_CONTEXT = "ssh-"  # how their contexts begin
+OURS = frozenset({"local", "ssh"})  # pools that SkyPilot has nothing to do with
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 ClusterState = Literal["starting", "up", "broken"]
@@ -73,13 +79,30 @@ def offers(task: Task) -> tuple[Offer, ...]:
     """
     _sky()
     with _errors():
-        named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
-        enabled = _enabled(named - {"local", "ssh"})
-        found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
+        theirs = [c for c in task.candidates if c.infra.cloud not in OURS]
+        named = {name for c in theirs if (name := _cloud(c.infra)) is not None}
+        enabled = _enabled(named)
+        found = [offer for wanted in theirs for offer in _offers(wanted, task, enabled)]
     if not enabled:
-        asked = " ".join(["sky check", *sorted(named - {"local", "ssh"})])
+        asked = " ".join(["sky check", *sorted(named)])
         raise SetupError("SkyPilot has no cloud enabled", hint=f"see what it wants: {asked}")
     return tuple(dict.fromkeys(found))
+
+
+def _cloud(infra: Infra) -> str | None:
+    """Return SkyPilot's name of a cloud."""
+    return _of_context(infra.region or "") if infra.cloud == "k8s" else infra.cloud
+
+
+def _of_context(context: str) -> str:
+    return "ssh" if context.startswith(SSH_CONTEXT) else "kubernetes"
+
+
+def _infra(infra: Infra) -> str | None:
+    """Write a place as SkyPilot does; a context or pool of its own may hold slashes."""
+    if _cloud(infra) == "ssh":
+        return f"ssh/{(infra.region or '').removeprefix(SSH_CONTEXT)}"
+    return infra_text(infra)
 
 
 def _enabled(named: set[str]) -> list[str]:
@@ -100,37 +123,44 @@ def _enabled(named: set[str]) -> list[str]:
 def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:
     from sky.utils import registry, resources_utils
 
-    named = wanted.infra.cloud
+    named = _cloud(wanted.infra)
     for name in [cloud for cloud in enabled if named in {None, cloud}]:
         cloud: Any = registry.CLOUD_REGISTRY.from_str(name)
-        for spot in _markets(wanted, task):
-            asked = _resources(wanted, name, use_spot=spot)
+        for spot in _markets(wanted, task, POOLS.get(name, name)):
+            asked = _resources(wanted, cloud, use_spot=spot)
             feasible = cloud.get_feasible_launchable_resources(asked, 1).resources_list
             for machine in feasible[:TYPES_PER_CLOUD]:
                 for pinned in resources_utils.make_launchables_for_valid_region_zones(
                     machine, override_optimize_by_zone=True
                 ):
-                    yield _offer(pinned, name)
+                    yield _offer(pinned, POOLS.get(name, name))
 
 
-def _markets(wanted: Resources, task: Task) -> tuple[bool, ...]:
+def _markets(wanted: Resources, task: Task, pool: str) -> tuple[bool, ...]:
+    if pool in OWN_POOLS:
+        return (False,)
     if wanted.use_spot is not None:
         return (wanted.use_spot,)
     return {"spot": (True,), "on-demand": (False,), "auto": (True, False)}[task.burst.spot]
 
 
-def _resources(wanted: Resources, cloud: str, *, use_spot: bool) -> Any:  # noqa: ANN401 - sky's
+def _resources(wanted: Resources, cloud: Any, *, use_spot: bool) -> Any:  # noqa: ANN401 - sky's
     sky = _sky()
-    infra = "/".join(part or "*" for part in (cloud, wanted.infra.region, wanted.infra.zone))
-    gpus = wanted.accelerators
-    return sky.Resources(
-        infra=infra,
-        accelerators=None if gpus is None else {gpus.kind: gpus.count},
-        instance_type=wanted.instance_type,
-        cpus=_amount(wanted.cpus),
-        memory=_amount(wanted.memory_gb),
-        use_spot=use_spot,
-    )
+    gpus, infra = wanted.accelerators, wanted.infra
+    try:
+        cloud.validate_region_zone(infra.region, infra.zone)
+        return sky.Resources(
+            cloud=cloud,
+            region=infra.region,
+            zone=infra.zone,
+            accelerators=None if gpus is None else {gpus.kind: gpus.count},
+            instance_type=wanted.instance_type,
+            cpus=_amount(wanted.cpus),
+            memory=_amount(wanted.memory_gb),
+            use_spot=use_spot,
+        )
+    except ValueError as error:  # there is no such region, or machine type
+        raise UsageError(f"infra {infra_text(infra) or cloud}: {error}") from None
 
 
 def _amount(amount: Amount | None) -> str | None:
@@ -148,6 +178,7 @@ def _offer(pinned: Any, cloud: str) -> Offer:  # noqa: ANN401 - sky's
         source=f"{CATALOGS.get(cloud, USUAL_CATALOG)} of {dated:%Y-%m-%d}",
         observed_at=dated,
         billing=BILLING.get(cloud, RULE_UNKNOWN),
+        free=cloud in OWN_POOLS,
     )
     return Offer(
         pool=cloud,
@@ -181,19 +212,7 @@ def launch(
     RefusedError when the place gives none. Safe to call again for the same name.
     """
     sky = _sky()
-    wanted = dict(wanted)
-    mounts = wanted.pop("file_mounts", {})
-    task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
-    parts = (place.pool, place.region or "*", place.zone or "*")
-    task.set_resources(
-        sky.Resources(
-            infra="/".join(parts),
-            instance_type=place.machine_type,
-            use_spot=place.spot,
-            labels=dict(labels),
-            **wanted,
-        )
-    )
+    task = task_of(name, place, wanted, labels)
     log.parent.mkdir(parents=True, exist_ok=True)
     before = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as out:
@@ -209,6 +228,33 @@ def launch(
             raise RefusedError(
                 f"{type(error).__name__}: {error}", f"{said}\n{_whole(error)}"
             ) from error
+
+
+def task_of(name: str, place: Place, wanted: Mapping[str, Any], labels: Mapping[str, str]) -> Any:  # noqa: ANN401 - sky's
+    """Return the task of SkyPilot's whose launch makes a node's machine."""
+    sky = _sky()
+    wanted = dict(wanted)
+    mounts = wanted.pop("file_mounts", {})
+    task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
+    where = Infra(cloud=place.pool, region=place.region or None, zone=place.zone or None)
+    task.set_resources(
+        sky.Resources(
+            infra=_infra(where),
+            instance_type=place.machine_type,
+            use_spot=place.spot,
+            labels=dict(labels),
+            _cluster_config_overrides=_overrides(place.pool),
+            **wanted,
+        )
+    )
+    return task
+
+
+def _overrides(pool: str) -> dict[str, Any] | None:
+    """Return what burst adds to SkyPilot's settings for one machine."""
+    if pool != "k8s":
+        return None
+    return {cloud: {"pod_config": copy.deepcopy(pod.CONFIG)} for cloud in POOLS}
 
 
 def _whole(error: BaseException) -> str:
@@ -267,9 +313,44 @@ def _private(path: str, flags: int) -> int:
 
 
 def vacant(place: Place) -> int:
-    """Return 0: clouds do not say what they could give."""
-    del place
-    return 0
+    """Return how many pods of a place's type Kubernetes has room for; clouds do not say: 0.
+
+    0 too where SkyPilot may not list the pods of all namespaces, which then says nothing.
+    """
+    if place.pool != "k8s":
+        return 0
+    sky = _sky()
+    from sky.client import sdk
+
+    with _errors():
+        nodes = sky.get(sdk.kubernetes_node_info(place.region)).node_info_dict.values()
+        cpus, memory = sky.Kubernetes.get_vcpus_mem_from_instance_type(place.machine_type)
+        gpus = sky.Kubernetes.get_accelerators_from_instance_type(place.machine_type) or {}
+    return sum(_room(node, cpus, memory, gpus) for node in nodes if _takes_pods(node))
+
+
+def _takes_pods(node: Any) -> bool:  # noqa: ANN401 - sky's
+    kept_off = any(not taint.get("tolerated") for taint in node.taints or ())
+    return node.is_ready and not node.is_cordoned and not kept_off
+
+
+def _room(node: Any, cpus: float, memory: float, gpus: Mapping[str, float]) -> int:  # noqa: ANN401
+    """Return how many pods of a size a node has room for."""
+    room = [(node.cpu_free or 0) // cpus, (node.memory_free_gb or 0) // memory]
+    for kind, count in gpus.items():
+        alike = (node.accelerator_type or "").casefold() == kind.casefold()
+        room.append(max(node.free["accelerators_available"], 0) // count if alike else 0)
+    return int(min(room))
+
+
+def namespace(context: str) -> str:
+    """Return where SkyPilot's pods are in a Kubernetes cluster."""
+    _sky()
+    from sky.provision.kubernetes import utils
+
+    with _errors():
+        found: str = utils.get_namespace(context, cloud=_of_context(context))
+    return found
 
 
 def down(name: str) -> None:

@@ -46,7 +46,11 @@ def test_an_ssh_pool_that_nobody_described_is_named(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wiring.offers(_task("infra: ssh/labb"))
-    assert caplog.messages == [f"the task names ssh/labb; {home / 'pools.yaml'} has ssh/lab"]
+    (said,) = caplog.messages
+    assert said == (
+        f"the task names ssh/labb; {home / 'pools.yaml'} has ssh/lab"
+        " (an SSH node pool of SkyPilot's is k8s/ssh-labb)"
+    )
 
 
 def test_without_clouds_a_task_that_names_none_gets_what_there_is(
