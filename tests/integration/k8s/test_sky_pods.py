@@ -50,12 +50,6 @@ GPUS = Place(pool="k8s", region="lab", machine_type="4CPU--16GB--H100:2", owned=
 )
 
 
-def said(text: str) -> tuple[str, str]:
-    (line,) = (line for line in text.splitlines() if line.startswith("SAID "))
-    reason, gist = json.loads(line[5:])
-    return reason, gist
-
-
 def made(scene: Scene) -> Any:
     (found,) = scene.cluster.all("pods")
     return found
@@ -146,39 +140,6 @@ launch(GPUS, disk_size=20)
     scene.ask(LAUNCH + "down()")
     assert scene.cluster.all("pods") == []
     assert scene.cluster.all("services") == []
-
-
-def test_what_a_cluster_lacks_is_told_and_leaves_no_pod(scene: Scene) -> None:
-    """What others have, SkyPilot does not count before; the scheduler does."""
-    scene.take("theirs", "big", gpus=3)
-    reason, gist = said(scene.ask(LAUNCH + "launch(GPUS); down()"))
-    assert reason == "capacity"
-    assert "Insufficient nvidia.com/gpu" in gist or "out of resources" in gist
-    assert [one["metadata"]["name"] for one in scene.cluster.all("pods")] == ["theirs"]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "reason", "words"),
-    [
-        ("quota", "quota", "exceeded quota: team"),
-        ("rights", "rights", "cannot create resource"),
-        ("image", "rights", "pull access denied"),
-    ],
-)
-def test_refusals_are_told_and_leave_no_pod(
-    scene: Scene, spoil: str, reason: str, words: str
-) -> None:
-    if spoil == "quota":
-        scene.cluster.quota = 0
-    elif spoil == "rights":
-        scene.cluster.forbidden.add("create pods")
-    else:
-        why = "ErrImagePull: failed to pull image: pull access denied, repository does not exist"
-        scene.cluster.bad_images[IMAGES["gpu"]] = why
-    told = said(scene.ask(LAUNCH + "launch(GPUS); down()"))
-    assert told[0] == reason
-    assert words in told[1]
-    assert scene.cluster.all("pods") == []
 
 
 VACANT = (
