@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from burst.cost.quotes import Quote
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
+    from burst.provision.k8s.client import Client
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
     from burst.provision.slurm import Slurm
@@ -197,11 +198,17 @@ def _lambda(regions: set[str]) -> Cloud:
 
 
 def _k8s(contexts: set[str]) -> Cloud:
-    from burst.provision import skypilot
     from burst.provision.k8s.cloud import Kubernetes
 
-    namespaces = {context: skypilot.namespace(context) for context in sorted(contexts)}
-    return Kubernetes(namespaces, clock().now)
+    return Kubernetes(map(k8s_client, sorted(contexts)), clock().now)
+
+
+def k8s_client(context: str) -> Client:
+    """Return how a context of the kubeconfig is asked for the pods that SkyPilot makes there."""
+    from burst.provision import skypilot
+    from burst.provision.k8s.client import Client
+
+    return Client(context, skypilot.namespace(context))
 
 
 ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {  # by pool; of its parts, or regions

@@ -30,6 +30,7 @@ _PATH = re.compile(r"/(api/v1|apis/[^/]+/[^/]+)((?:/[^/]+)+)")
 _UNITS = {"": "1", "m": "0.001", "k": "1e3", "M": "1e6", "G": "1e9",
           "Ki": "1024", "Mi": "1048576", "Gi": "1073741824"}  # fmt: skip
 _QUANTITY = re.compile(r"([0-9.]+)([A-Za-z]*)")
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 GRACE_S = 30  # of a pod that says none
 Object = dict[str, Any]
 
@@ -58,7 +59,9 @@ class Cluster:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     objects: dict[str, dict[tuple[str, str], Object]] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
-    forbidden: set[str] = field(default_factory=set)  # "create pods": what this person may not
+    # what this person may not: "create pods", or "list pods everywhere" for all namespaces only
+    forbidden: set[str] = field(default_factory=set)
+    token: str = TOKEN
     quota: int | None = None  # so many pods, in each namespace
     bad_images: dict[str, str] = field(default_factory=dict)  # image: what the kubelet says of it
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -77,6 +80,10 @@ class Cluster:
         }
         self._put("api/v1/nodes", "", {"metadata": {"name": name, "labels": labels},
                                        "spec": {}, "status": status})  # fmt: skip
+
+    def label(self, node: str, name: str, value: str) -> None:
+        """Put a label on a node."""
+        self.objects["api/v1/nodes"]["", node]["metadata"]["labels"][name] = value
 
     def all(self, collection: str) -> list[Object]:
         """Return what there is of a kind, in any namespace."""
@@ -106,17 +113,22 @@ class Cluster:
 
     def answer(self, who: str, method: str, url: str, body: Object | None) -> Object:
         """Answer one request of somebody with a header `Authorization`; StatusError."""
-        if who != f"Bearer {TOKEN}":
+        if who != f"Bearer {self.token}":
             raise StatusError(401, "Unauthorized", "Unauthorized")
         path, query = urlsplit(url).path, parse_qs(urlsplit(url).query)
         ask = {name: values[0] for name, values in query.items()}
         self.calls.append((method, path))
         if (said := _discovery(path)) is not None:
             return said
+        if path == REVIEW:
+            assert body is not None
+            return self._review(body)
         collection, namespace, name, sub = _parts(path)
         kind = collection.rpartition("/")[2]
         verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete"}
-        if f"{verb.get(method, 'patch')} {kind}" in self.forbidden:
+        does = f"{verb.get(method, 'patch')} {kind}"
+        where = "" if namespace else " everywhere"
+        if not self.forbidden.isdisjoint({does, does + where}):
             what = f'{kind} is forbidden: User "me" cannot {verb.get(method, "patch")} resource'
             raise StatusError(403, "Forbidden", f'{what} "{kind}" in API group "" {namespace}')
         if sub not in {"", "status"}:
@@ -133,6 +145,15 @@ class Cluster:
             case _:
                 assert body is not None
                 return _merge(self._get(collection, namespace, name), body)
+
+    def _review(self, body: Object) -> Object:
+        """Say whether somebody may do what `forbidden` does not name."""
+        asked = body["spec"]["resourceAttributes"]
+        part = f"/{asked['subresource']}" if asked.get("subresource") else ""
+        where = "" if asked.get("namespace") else " everywhere"
+        what = f"{asked['verb']} {asked['resource']}{part}"
+        allowed = self.forbidden.isdisjoint({what, what + where})
+        return {**body, "status": {"allowed": allowed}}
 
     def _get(self, collection: str, namespace: str, name: str) -> Object:
         try:
@@ -255,12 +276,22 @@ def _discovery(path: str) -> Object | None:
     pods = {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod",
             "verbs": ["get", "list", "delete"]}  # fmt: skip
     answers: dict[str, Object] = {
-        "/version": {"major": "1", "minor": "32", "gitVersion": "v1.32.0"},
+        "/version": {
+            "major": "1",
+            "minor": "32",
+            "gitVersion": "v1.32.0",
+            "gitCommit": "70d3cc9",
+            "gitTreeState": "clean",
+            "buildDate": "2024-12-11T17:59:15Z",
+            "goVersion": "go1.23.3",
+            "compiler": "gc",
+            "platform": "linux/amd64",
+        },
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
         "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [pods]},
     }
-    return answers.get(path)
+    return answers.get(path.rstrip("/"))
 
 
 def _parts(path: str) -> tuple[str, str, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,12 +20,35 @@ CONTEXT, POOL = "lab", "ssh-attic"
 IMAGES = {"cpu": "registry.test/cpu:1", "gpu": "registry.test/gpu:1"}
 
 
+# loads SkyPilot once, and has each piece of code run in a process of its own that knows it already
+FORKS = """
+import json, os, sys, traceback
+import sky.check, sky.core, sky.execution
+from burst.provision import skypilot
+for line in sys.stdin:
+    code, *files = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        for number, path in enumerate(files, start=1):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        failed = 0
+        try:
+            exec(code, {"__name__": "__main__"})
+        except BaseException:
+            traceback.print_exc()
+            failed = 1
+        sys.stdout.flush()
+        os._exit(failed)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
 class Scene:
     """A cluster, and the home of a person who may use it."""
 
     def __init__(self, server: KubeServer, home: Path) -> None:
-        self.cluster = server.cluster
         self.home = home
+        self._forks: subprocess.Popen[str] | None = None
         self._server = server
         self.env: Mapping[str, str] = {
             "HOME": str(home),
@@ -35,6 +59,16 @@ class Scene:
             "PIP_NO_BUILD_ISOLATION": "0",  # which means: without; SkyPilot's wheel, offline
         }
         self._furnish()
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._server.cluster
+
+    def renew(self) -> None:
+        """Have a new cluster, with a small node and one that has four GPUs."""
+        self._server.cluster = Cluster()
+        self.cluster.node("small")
+        self.cluster.node("big", gpu="H100", gpus=4, cpus=64, gib=512)
 
     def _furnish(self) -> None:
         """Write what a person has, and what SkyPilot would download."""
@@ -83,15 +117,33 @@ class Scene:
         return done
 
     def ask(self, code: str) -> str:
-        """Run Python as that person; return what it prints."""
-        return self.run(sys.executable, "-c", code).stdout
+        """Run Python with SkyPilot as that person; return what it prints on standard output."""
+        if self._forks is None:
+            argv = [sys.executable, "-c", FORKS]
+            pipe = subprocess.PIPE
+            self._forks = subprocess.Popen(
+                argv, env=self.env, cwd=self.home, stdin=pipe, stdout=pipe, text=True
+            )
+        out, err = self.home / "out", self.home / "err"
+        assert self._forks.stdin is not None
+        assert self._forks.stdout is not None
+        self._forks.stdin.write(json.dumps([code, str(out), str(err)]) + "\n")
+        self._forks.stdin.flush()
+        ended = self._forks.stdout.readline()
+        assert ended == "0\n", out.read_text() + err.read_text()
+        return out.read_text()
+
+    def close(self) -> None:
+        """End the process that `ask` started."""
+        if self._forks is not None:
+            self._forks.communicate()
 
 
 @contextmanager
 def at_kubernetes(home: Path) -> Iterator[Scene]:
-    """Serve a cluster with a small node and one that has four GPUs."""
-    cluster = Cluster()
-    cluster.node("small")
-    cluster.node("big", gpu="H100", gpus=4, cpus=64, gib=512)
-    with KubeServer(cluster, make_certificate(home / "ca.pem")) as server:
-        yield Scene(server, home)
+    """Serve a cluster to a person."""
+    with KubeServer(Cluster(), make_certificate(home / "ca.pem")) as server:
+        scene = Scene(server, home)
+        scene.renew()
+        yield scene
+        scene.close()

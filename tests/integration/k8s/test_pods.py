@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from burst.errors import SetupError, TransientError
+from burst.provision.k8s.client import Client
 from burst.provision.k8s.cloud import Kubernetes
 from kube_scene import CONTEXT, Scene
 
@@ -36,7 +37,7 @@ def time(scene: Scene) -> Time:
 
 @pytest.fixture
 def cloud(scene: Scene, time: Time) -> Kubernetes:
-    return Kubernetes({CONTEXT: "default"}, time.now)
+    return Kubernetes([Client(CONTEXT, "default")], time.now)
 
 
 def node(scene: Scene, node_id: str, run: str = RUN, cpu: str = "1", **labels: str) -> str:
@@ -111,9 +112,9 @@ def test_what_a_cluster_will_not_do_may_work_later(scene: Scene, cloud: Kubernet
         cloud.machines(RUN)
 
 
-def test_a_context_that_is_not_there_is_named(scene: Scene, time: Time) -> None:
+def test_a_context_that_is_not_there_is_named(scene: Scene) -> None:
     with pytest.raises(SetupError, match="typo"):
-        Kubernetes({"typo": "default"}, time.now)
+        Client("typo", "default")
 
 
 def test_kubectl_sees_the_pods_too(scene: Scene) -> None:

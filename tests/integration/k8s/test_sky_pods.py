@@ -1,6 +1,6 @@
 """What SkyPilot itself does in a cluster: one test for each thing that burst relies on.
 
-Each runs SkyPilot 0.14.1's own code in a process with an empty home, without its API server.
+Each runs SkyPilot 0.14.1's own code in a process, without its API server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from burst.provision import refusals
 from burst.provision.k8s import pod
+from burst.provision.k8s.client import DRIVER_LABEL
+from burst.provision.own import NO_PRICE
 from kube_scene import CONTEXT, IMAGES, POOL, Scene
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -36,9 +39,7 @@ def launch(place, **wanted):
     try:
         execution.launch(task, cluster_name="burst-toy-abcdef-n001", fast=True)
     except Exception as error:
-        from burst.provision import refusals
-        said = skypilot._whole(error)
-        print("\\nSAID", json.dumps([refusals.reason_of(said), refusals.gist(said)]))
+        print("REFUSED", skypilot._whole(error))
 def down():
     from sky.exceptions import ClusterDoesNotExist
     try:
@@ -48,6 +49,12 @@ def down():
 GPUS = Place(pool="k8s/lab", machine_type="4CPU--16GB--H100:2", owned=True)
 """
 )
+
+
+def said(text: str) -> tuple[str, str]:
+    """Return how burst reads what its launch gets: what SkyPilot prints, and the error."""
+    assert "REFUSED" in text
+    return refusals.reason_of(text), refusals.gist(text)
 
 
 def made(scene: Scene) -> Any:
@@ -63,12 +70,10 @@ print("ENABLED", sorted(said["default"]))
 """
     assert "ENABLED ['Kubernetes', 'SSH']" in scene.ask(check)
     scene.cluster.forbidden |= {"list pods"}
-    refused = scene.run("python", "-c", check, check=False)
-    assert 'cannot list resource \\"pods\\"' in refused.stdout
+    assert 'cannot list resource \\"pods\\"' in scene.ask(check)
 
 
 def test_offers_are_by_context_and_sky_s_ssh_pools_are_contexts(scene: Scene) -> None:
-    code = "print(json.dumps([offers(text) for text in sys.stdin.read().splitlines()]))"
     asked = [
         "infra: k8s, cpus: 2+",
         "infra: k8s/lab, accelerators: 'H100:2'",
@@ -77,11 +82,7 @@ def test_offers_are_by_context_and_sky_s_ssh_pools_are_contexts(scene: Scene) ->
         "infra: k8s/lab, cpus: 999",
         "cpus: 2",
     ]
-    found = scene.ask(
-        ASK.replace("sys.stdin.read().splitlines()", "ASKED")
-        + f"ASKED = {asked!r}\n"
-        + code.replace("sys.stdin.read().splitlines()", "ASKED")
-    )
+    found = scene.ask(ASK + f"print(json.dumps([offers(text) for text in {asked!r}]))")
     here, attic = [f"k8s/{CONTEXT}"], [f"k8s/{POOL}"]
     cpus = ["2CPU--2GB", True, False]
     assert json.loads(found.splitlines()[-1]) == [
@@ -136,10 +137,42 @@ launch(GPUS, disk_size=20)
     assert spec["terminationGracePeriodSeconds"] == pod.GRACE_S
     assert container["lifecycle"]["preStop"]["exec"]["command"][-1] == pod.TELL
     assert spec["nodeName"] == "big"
-    assert "SAID" in told  # nobody can run a command in this pod
+    assert "REFUSED" in told  # nobody can run a command in this pod
     scene.ask(LAUNCH + "down()")
     assert scene.cluster.all("pods") == []
     assert scene.cluster.all("services") == []
+
+
+def test_what_a_cluster_lacks_is_told_and_leaves_no_pod(scene: Scene) -> None:
+    """What others have, SkyPilot does not count before; the scheduler does."""
+    scene.take("theirs", "big", gpus=3)
+    reason, gist = said(scene.ask(LAUNCH + "launch(GPUS); down()"))
+    assert reason == "capacity"
+    assert "Insufficient nvidia.com/gpu" in gist
+    assert [one["metadata"]["name"] for one in scene.cluster.all("pods")] == ["theirs"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason", "words"),
+    [
+        ("quota", "quota", "exceeded quota: team"),
+        ("rights", "rights", "cannot create resource"),
+        ("image", "rights", "pull access denied"),
+    ],
+)
+def test_refusals_are_told_and_leave_no_pod(
+    scene: Scene, spoil: str, reason: str, words: str
+) -> None:
+    if spoil == "quota":
+        scene.cluster.quota = 0
+    elif spoil == "rights":
+        scene.cluster.forbidden.add("create pods")
+    else:
+        why = "ErrImagePull: failed to pull image: pull access denied, repository does not exist"
+        scene.cluster.bad_images[IMAGES["gpu"]] = why
+    found, gist = said(scene.ask(LAUNCH + "launch(GPUS); down()"))
+    assert (found, words in gist) == (reason, True), gist
+    assert scene.cluster.all("pods") == []
 
 
 VACANT = (
@@ -167,3 +200,65 @@ def test_vacant_is_what_pods_of_others_leave(scene: Scene) -> None:
 def test_without_rights_to_see_all_pods_nothing_is_said_of_room(scene: Scene) -> None:
     scene.cluster.forbidden.add("list pods")
     assert "ROOM 0 0 0" in scene.ask(VACANT)
+
+
+def test_a_pod_waits_for_room_as_long_as_its_launch_may(scene: Scene) -> None:
+    """Else as long as the person's settings say: here a second."""
+    found = scene.ask(
+        LAUNCH
+        + """
+from sky import skypilot_config
+for wait_s in (None, 3.2):
+    (wanted,) = skypilot.task_of("n", GPUS, {}, labels, wait_s).resources
+    print("WAITS", skypilot_config.get_effective_region_config(
+        cloud="kubernetes", region="lab", keys=("provision_timeout",),
+        override_configs=wanted.cluster_config_overrides))
+"""
+    )
+    assert [line for line in found.splitlines() if line.startswith("WAITS")] == [
+        "WAITS 1",
+        "WAITS 4",
+    ]
+
+
+LOOKED = """
+import json
+from burst import pool_wiring
+from burst.cli.output import plain
+print(json.dumps([plain(pool_wiring.pool_rows("k8s")), plain(pool_wiring.findings(None, "k8s"))]))
+"""
+
+
+def looked(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return rows by machine, and findings by what was looked at, of what burst tells."""
+    rows, findings = json.loads(scene.ask(LOOKED).splitlines()[-1])
+    return {row["machine"]: row for row in rows}, {one["what"]: one for one in findings}
+
+
+def test_pools_and_doctor_look_at_the_current_context(scene: Scene) -> None:
+    scene.take("theirs", "big", gpus=1)
+    scene.cluster.label("big", DRIVER_LABEL, "580.95.05")
+    rows, findings = looked(scene)
+    assert {row["pool"] for row in rows.values()} == {f"k8s/{CONTEXT}"}
+    big, small = rows["4xH100"], rows["8-cpu"]
+    assert (big["gpus_free"], big["gpus"], big["healthy"]) == (3, 4, True)
+    assert (small["detail"], small["price"]["source"]) == ("8 of 8 CPUs free", NO_PRICE)
+    assert {what: one["works"] for what, one in findings.items()} == {
+        "answers": True, "clock": True, "rights": True, "capacity": True, "driver": True
+    }  # fmt: skip
+    assert "driver 580.95.05; torch" in findings["driver"]["detail"]
+
+
+def test_missing_rights_are_named_one_by_one(scene: Scene) -> None:
+    scene.cluster.forbidden |= {"create pods", "create pods/exec", "list pods everywhere"}
+    rows, findings = looked(scene)
+    assert list(rows) == [""]
+    assert findings["rights"]["detail"].endswith(": create pods, create pods/exec")
+    assert (findings["rights"]["works"], findings["capacity"]["works"]) == (False, None)
+
+
+def test_a_cluster_that_knows_nobody_says_so(scene: Scene) -> None:
+    scene.cluster.token = "another"  # noqa: S105 - a stand-in's
+    rows, findings = looked(scene)
+    assert (rows[""]["healthy"], list(findings)) == (False, ["answers"])
+    assert findings["answers"]["detail"] == f"Kubernetes {CONTEXT}: 401 Unauthorized"
