@@ -81,6 +81,10 @@ class Cluster:
         self._put("api/v1/nodes", "", {"metadata": {"name": name, "labels": labels},
                                        "spec": {}, "status": status})  # fmt: skip
 
+    def cordon(self, node: str) -> None:
+        """Have a node take no further pod."""
+        self.objects["api/v1/nodes"]["", node]["spec"]["unschedulable"] = True
+
     def label(self, node: str, name: str, value: str) -> None:
         """Put a label on a node."""
         self.objects["api/v1/nodes"]["", node]["metadata"]["labels"][name] = value
@@ -218,6 +222,8 @@ class Cluster:
         wanted, short = _requests(pod), []
         for node in self.objects.get("api/v1/nodes", {}).values():
             lacks = self._lacks(node, wanted)
+            if node["spec"].get("unschedulable"):
+                lacks = ["node(s) were unschedulable"]
             if not lacks and _may_be_on(pod, node):
                 self._start(pod, node["metadata"]["name"])
                 return

@@ -193,7 +193,7 @@ def test_vacant_is_what_pods_of_others_leave(scene: Scene) -> None:
     assert "OTHER 0 0" in found
     scene.take("theirs", "big", gpus=1)
     assert "ROOM 1 3 " in scene.ask(VACANT)
-    scene.cluster.objects["api/v1/nodes"]["", "big"]["spec"]["unschedulable"] = True
+    scene.cluster.cordon("big")
     assert "ROOM 0 0 1" in scene.ask(VACANT)
 
 
