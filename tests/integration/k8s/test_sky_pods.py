@@ -262,3 +262,26 @@ def test_a_cluster_that_knows_nobody_says_so(scene: Scene) -> None:
     rows, findings = looked(scene)
     assert (rows[""]["healthy"], list(findings)) == (False, ["answers"])
     assert findings["answers"]["detail"] == f"Kubernetes {CONTEXT}: 401 Unauthorized"
+
+
+def test_a_run_s_pods_are_looked_for_in_each_of_its_contexts_and_end_themselves(
+    scene: Scene,
+) -> None:
+    told = scene.ask(
+        ASK
+        + """
+from types import SimpleNamespace
+from burst import wiring
+from burst.provision.k8s import pod
+places = [Place(pool=f"k8s/{name}", owned=True) for name in ("lab", "other")]
+choices = [SimpleNamespace(place=place) for place in places]
+print("THERE", dict(wiring.cloud_of(SimpleNamespace(record=SimpleNamespace(choices=choices)))
+                    .machines("toy-abcdef")))
+request = SimpleNamespace(choice=choices[0])
+print("ENDS", wiring.end_command(request) == pod.END)
+"""
+    )
+    assert "THERE {}" in told
+    assert "ENDS True" in told
+    asked = [path for method, path in scene.cluster.calls if method == "GET"]
+    assert asked == ["/api/v1/namespaces/default/pods"] * 2
