@@ -17,6 +17,11 @@ from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # not rented
 
 
+def is_owned(pool: str) -> bool:
+    """Whether a pool's machines belong to the person."""
+    return pool.partition("/")[0] in OWN_POOLS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """A machine that a pool can give, and its price for one."""
@@ -42,7 +47,7 @@ class Offer:
 
         They may be spot as well, such as a partition of Slurm whose jobs make way for others.
         """
-        return self.pool.partition("/")[0] in OWN_POOLS
+        return is_owned(self.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ LEAST_DEAD_MAN_S = 30.0  # a living controller may be silent for half of that
 HOST = ("user", "identity_file", "port")  # of a pool for all its hosts, or of one host
 PRICES = ("usd_per_hour", "usd_per_gpu_hour")
 SLURM = (*PRICES, "spot", "account", "qos", "time", "wait", "gpu")
+POD_PRICES = ("usd_per_gpu_hour", "usd_per_cpu_hour")
 EXAMPLE = "as in `local: {usd_per_hour: 0.12}`"
 HOSTS_EXAMPLE = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, port: 2222}]`"
 Check = Callable[[Fields], None]
@@ -160,6 +161,15 @@ def _slurm(slurm: Fields) -> None:
             pass
 
 
+def _k8s(k8s: Fields) -> None:
+    for name in k8s.map.entries:  # a context may be called anything
+        context = k8s.fields(name)
+        if context is not None:
+            _only(context, POD_PRICES)
+            for key in POD_PRICES:
+                context.read(key, _usd_per_hour)
+
+
 def _alibaba(alibaba: Fields) -> None:
     _only(alibaba, ("regions", "cny"))
     regions = alibaba.node("regions")
@@ -182,6 +192,7 @@ SECTIONS: Mapping[str, Check] = {
     "local": _local,
     "ssh": _ssh,
     "slurm": _slurm,
+    "k8s": _k8s,
     "rented": _rented,
     "alibaba": _alibaba,
 }

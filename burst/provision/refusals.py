@@ -4,7 +4,8 @@ SkyPilot hands on text only, its own around the cloud's. The codes are those tha
 document: EC2 (Amazon EC2 API Reference, "Error codes"), ECS (Alibaba Cloud, "RunInstances: error
 codes"), Lambda Cloud (API, "error codes"), Compute Engine and Azure (their pages on errors of
 allocation and of quota), Slurm (squeue(1), "JOB REASON CODES", and the messages of its
-slurm_errno.c); `burst/...` are our own. The first kind whose words occur counts, in this
+slurm_errno.c), Kubernetes ("Authorization Overview", "Resource Quotas", "Images") and the
+registries behind it; `burst/...` are our own. The first kind whose words occur counts, in this
 order: a refusal for missing rights may well talk of instances and limits.
 """
 
@@ -25,7 +26,9 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         InvalidAccount AccountNotAllowed Invalid-qos InvalidQOS QOSNotAllowed Invalid-partition
         User's-group-not-permitted Access/permission-denied PendingVerification RequestExpired
         UnrecognizedClient Account.Arrearage global/invalid-address IAM_PERMISSION_DENIED
-        AuthorizationFailed""",
+        AuthorizationFailed Reason:-Unauthorized
+        cannot-create-resource cannot-list-resource cannot-get-resource cannot-patch-resource
+        cannot-delete-resource InvalidImageName pull-access-denied manifest-unknown""",
     ),
     ("price", "SpotMaxPriceTooLow InvalidSpotPriceLimit SpotPriceLimit price-limit"),
     (
@@ -53,7 +56,9 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         Memory-specification-can-not-be Invalid-generic-resource ReservationCapacityExceeded
         InsufficientFreeAddressesInSubnet not-supported-in-your-requested-Availability-Zone
         ZONE_RESOURCE_POOL_EXHAUSTED SkuNotAvailable AllocationFailed
-        OverconstrainedAllocationRequest""",
+        OverconstrainedAllocationRequest nodes-are-available
+        Insufficient-nvidia.com/gpu Insufficient-cpu Insufficient-memory
+        Cluster-may-be-out-of-resources""",
     ),
 )
 
@@ -68,8 +73,9 @@ def _words(reason: Reason, words: str) -> str:
     return "|".join([*(_pattern(word) for word in words.split()), *codes])
 
 
-_PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
-    (reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS
+_PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
+    ("quota", re.compile(r"exceeded quota: ")),  # which Kubernetes answers with Forbidden
+    *((reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS),
 )
 LONGEST = 400
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

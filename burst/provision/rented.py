@@ -349,7 +349,7 @@ class RentedProvisioner:
         arguments += ["--ip", login.ip, "--scratch", scratch]
         arguments += ["--lease-ttl", str(self._settings.lease_ttl_s)]
         place = request.choice.place
-        if place.spot or self._settings.held:  # a job has its end, whatever its partition
+        if place.spot or place.owned:  # nobody takes a rented machine that is on-demand
             arguments += ["--cloud", place.pool.partition("/")[0]]
         marks = {
             "BURST_RUN_ID": request.run_id,

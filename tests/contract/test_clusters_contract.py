@@ -12,7 +12,7 @@ from burst.errors import TransientError
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import NODE_TAG, RUN_TAG, Clusters, MachineRequest, cluster_name
 
-KINDS = ("rented", "hosts", "alibaba")
+KINDS = ("rented", "hosts", "alibaba", "kubernetes")
 N1, N2 = (cluster_name(RUN, name) for name in ("n001", "n002"))
 OURS = cluster_name(RUN, "")
 

@@ -555,6 +555,15 @@ def _alibaba(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 @contextmanager
+def _kubernetes(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    from kube_bench import KubernetesBench  # which is made of a bench above
+    from kube_scene import at_kubernetes
+
+    with at_kubernetes(home) as scene:
+        yield KubernetesBench(home, patch, scene)
+
+
+@contextmanager
 def _pools(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
     cloud = RentedBench(home, patch)
     yield PoolsBench(HostsBench(home, patch), cloud, patch)
@@ -566,5 +575,6 @@ BENCHES = {
     "rented": (_rented, False),
     "hosts": (_hosts, False),
     "alibaba": (_alibaba, True),
+    "kubernetes": (_kubernetes, True),
     "pools": (_pools, False),
 }  # by name; True: it starts processes or servers

@@ -66,6 +66,18 @@ SAID = [
     ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS: the zone has not enough resources", "capacity"),
     ("QUOTA_EXCEEDED: Quota 'NVIDIA_A100_GPUS' exceeded. Limit: 0.0", "quota"),
     ("SkuNotAvailable: The requested size is not available in the location", "capacity"),
+    ("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint", "capacity"),
+    ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2", "capacity"),
+    ("Timed out while waiting for nodes to start. Cluster may be out of resources", "capacity"),
+    (
+        'pods "toy-head" is forbidden: exceeded quota: team, requested: pods=1, used: pods=4',
+        "quota",
+    ),
+    ('pods is forbidden: User "me" cannot create resource "pods" in API group ""', "rights"),
+    ('(401)\nReason: Unauthorized\nHTTP response body: {"kind":"Status"}', "rights"),
+    ('ErrImagePull: failed to pull "reg/x": pull access denied, repository does not', "rights"),
+    ("InvalidImageName: Failed to apply default image tag", "rights"),
+    ('ErrImagePull: failed to pull "reg/x": dial tcp 10.0.0.9:443: i/o timeout', "unknown"),
     ("RuntimeError: setup failed with exit code 1", "unknown"),
     ("", "unknown"),
 ]  # fmt: skip

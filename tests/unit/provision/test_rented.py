@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -57,7 +58,7 @@ class FakeClusters:
 
     def launch(self, request: MachineRequest) -> None:
         name = request.name
-        assert (request.place, request.wait_s) == (AWS, REQUEST.wait_s)
+        assert request.wait_s == REQUEST.wait_s
         assert request.labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
         self.launched.append(name)
         self.gate.wait(5)
@@ -188,6 +189,25 @@ def test_secrets_go_through_the_wire_and_into_no_command_line(
     until(pool, lambda view: view.state == "running")
     assert b"hunter2" in wire.data[-1]
     assert not any("hunter2" in command for command in wire.commands)
+
+
+@pytest.mark.parametrize(
+    ("place", "looks_for"),
+    [
+        (AWS, "aws"),
+        (replace(AWS, spot=False), None),
+        (Place(pool="slurm/lab", owned=True), "slurm"),
+        (Place(pool="k8s/arn:aws:eks:eu-west-1:1:cluster/a", owned=True), "k8s"),
+    ],
+)
+def test_agents_look_for_notices_where_machines_may_be_taken(
+    pool: RentedProvisioner, wire: Wire, place: Place, looks_for: str | None
+) -> None:
+    pool.launch(replace(REQUEST, choice=replace(REQUEST.choice, place=place)))
+    until(pool, lambda view: view.state == "running")
+    told = json.loads(wire.data[-1])["arguments"]
+    found = told[told.index("--cloud") + 1] if "--cloud" in told else None
+    assert found == looks_for
 
 
 @pytest.mark.parametrize("fault", [TransientError("500, try again"), SetupError("exit code 1")])

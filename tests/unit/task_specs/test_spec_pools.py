@@ -161,3 +161,21 @@ def test_what_is_wrong_with_slurm_is_told_with_the_rest(tmp_path: Path) -> None:
     assert all(any(f"slurm.lab.{field}" in one for one in told) for field in fields), told
     assert len(told) == 6
     assert any("did you mean time?" in one for one in told)
+
+
+def test_every_mistake_in_the_prices_of_pods_is_told(tmp_path: Path) -> None:
+    text = """\
+k8s:
+  a: {usd_per_gpu_hour: much}
+  b: 1.10
+  c: {usd_per_hour: 1}
+  arn:aws:eks:eu-west-1:1:cluster/d: {usd_per_cpu_hour: 0.02}
+  e:
+"""
+    number = "needs dollars per hour as a plain number from 0 to 100000, as in 0.40"
+    mapping = "needs a mapping (`name: value` lines below it), not a single value"
+    assert problems(tmp_path, text) == [
+        f"line 2: k8s.a.usd_per_gpu_hour: {number} (written: much)",
+        f"line 3: k8s.b: {mapping} (written: 1.10)",
+        "line 4: k8s.c.usd_per_hour: is not known; did you mean usd_per_gpu_hour?",
+    ]
