@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and overlays need root"),
 ]
-LONG = 500  # steps of the example: minutes, so that machines can be replaced meanwhile
+LONG = 700  # steps of the example: minutes, so that machines can be replaced meanwhile
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces and installing Slurm need root"),
 ]
-STEPS = 300
+STEPS = 500  # minutes, so that a time limit may come and go meanwhile
 RESOURCES = "infra: slurm/lab/gpu, cpus: 2, memory: 4"  # all CPUs of a node
 
 
