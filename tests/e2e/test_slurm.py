@@ -163,14 +163,14 @@ def test_a_partition_that_stays_full_refuses_for_lack_of_capacity(person: Person
 
 
 def test_jobs_end_themselves_when_nobody_takes_over(person: Person) -> None:
-    (person.lab.home / ".burst/pools.yaml").write_text("rented: {dead_man: 40s}\n")
+    (person.lab.home / ".burst/pools.yaml").write_text("rented: {dead_man: 80s}\n")
     run = person.start("run", person.task(), "--yes")
     person.until(lambda: person.status()["step"] >= 3)
     run.kill()
     run.wait()
     person.run = None
     named = [f"burst-{person.status()['run']}-n00{n} on slurm" for n in (1, 2)]
-    person.until(lambda: person.burst("doctor", "--reap", check=False).split("\n")[:2] == named, 15)
-    person.until(lambda: person.lab.jobs() == {}, 120)
+    person.until(lambda: person.burst("doctor", "--reap", check=False).split("\n")[:2] == named, 60)
+    person.until(lambda: person.lab.jobs() == {}, 160)
     person.until(lambda: person.lab.left(person.status()["run"]) == [], 20)
     assert person.burst("doctor", "--reap") == "no machine of a run that nobody drives\n"
