@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from burst import wiring
-from burst.errors import BurstError, SetupError
+from burst.errors import BurstError, SetupError, UsageError
+from burst.task_specs.infra import CLOUDS
+from burst.task_specs.problems import nearest
 
 if TYPE_CHECKING:
     from burst.controller.last_refusals import LastRefusal
@@ -177,7 +179,24 @@ def _is_cloud(pool: str) -> bool:
 
 def asks_skypilot(pool: str | None) -> bool:
     """Whether `pool_rows` asks SkyPilot, whose server it starts if none runs."""
-    return pool is None or _is_cloud(pool)
+    return pool is None or (_kind(pool) in CLOUDS and _is_cloud(pool))
+
+
+def absent(pool: str) -> BurstError:
+    """Return what is wrong with a name for which nothing was found, and what to do about it."""
+    kind = _kind(pool)
+    if asks_skypilot(pool):
+        words = f"nothing can be rented at {kind} from here: no credentials that SkyPilot accepts"
+        return SetupError(words, hint=f"see what it wants: sky check {kind}")
+    like = None if kind in CLOUDS else nearest(kind, CLOUDS)
+    guess = f"; did you mean {like}?" if like else ""
+    return UsageError(
+        f"there is no pool {pool}{guess}", hint="see the pools there are: burst pools"
+    )
+
+
+def _kind(pool: str) -> str:
+    return pool.partition("/")[0]
 
 
 def pool_rows(pool: str | None) -> tuple[Row, ...]:
@@ -209,7 +228,7 @@ def findings(task: Task | None, pool: str | None) -> tuple[Finding, ...]:
     from burst.provision.inspection.port import findings, meant
 
     asked = _of(KINDS, pool)
-    if pool is not None and _is_cloud(pool) and not asked:
+    if pool is not None and asks_skypilot(pool) and not asked:
         asked = [_rented()]
     wanted, problems = _wanted(task)
     found = [one for one in findings(asked, wanted) if meant(one.pool, pool)]

@@ -29,7 +29,7 @@ def examine(task: Task | None, pool: str | None, *, as_json: bool) -> int:
     here = [] if pool else [finding for check in CHECKS for finding in check()]
     found = [*here, *pool_wiring.findings(task, pool)]
     if pool and not any(one.pool for one in found):
-        raise UsageError(f"there is no pool {pool}", hint="see the pools there are: burst pools")
+        raise pool_wiring.absent(pool)
     if as_json:
         print_json(found)
     else:

@@ -9,7 +9,6 @@ from burst import pool_wiring, wiring
 from burst.cli.output import plain, print_json, table
 from burst.cli.words import human_time
 from burst.controller.last_refusals import LastRefusal
-from burst.errors import UsageError
 from burst.provision.inspection.port import Price, Row
 
 HEADER = ["pool", "machine", "free", "GPUs free", "$/GPU-hour", "queue", "health", "last refusal"]
@@ -21,8 +20,8 @@ def show_pools(name: str | None, *, all_runs: bool, as_json: bool) -> None:
     if pool_wiring.asks_skypilot(name):
         sys.stderr.write("asking the pools; SkyPilot's server starts for it if none runs\n")
     rows = pool_wiring.pool_rows(name)
-    if not rows:
-        raise UsageError(f"there is no pool {name}", hint="see the pools there are: burst pools")
+    if name and not rows:
+        raise pool_wiring.absent(name)
     refusals = pool_wiring.last_refusals(far=all_runs)
     if as_json:
         print_json([{**plain(row), "last_refusal": plain(_of(row, refusals))} for row in rows])

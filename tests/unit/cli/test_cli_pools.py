@@ -177,6 +177,30 @@ def test_a_pool_that_is_not_there(burst: Call) -> None:
     )
 
 
+@pytest.mark.parametrize("argv", [["pools"], ["doctor", "--pool"]])
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        (
+            "lambda",
+            9,
+            "no credentials that SkyPilot accepts\nhint: see what it wants: sky check lambda\n",
+        ),
+        ("azure/eastus", 9, "sky check azure\n"),
+        ("lcoal", 2, "error: there is no pool lcoal; did you mean local?\nhint: see the pools"),
+        ("nowhere", 2, "error: there is no pool nowhere\nhint: see the pools"),
+    ],
+)
+def test_a_name_without_a_pool_is_told_what_it_wants(
+    burst: Call, argv: list[str], name: str, code: int, words: str
+) -> None:
+    """And SkyPilot, whose server would have to start, is asked for clouds only."""
+    said = burst(*argv, name)
+    assert (said.code, said.out) == (code, "")
+    assert words in said.err
+    assert ("SkyPilot's server" in said.err) is (argv == ["pools"] and code != 2)
+
+
 def test_a_wrong_pools_yaml_is_told_whole(burst: Call) -> None:
     path = wiring.home() / "pools.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
