@@ -57,7 +57,9 @@ def summary_lines(run: Run, result: dict[str, Any], notes: Sequence[str]) -> lis
         lines.append(f"  lost: {words.plural(lost, 'step')} since the last checkpoint")
     if result["detail"] and result["state"] != "finished":
         lines.append(f"  because: {words.first_line(result['detail'])}")
-    lines.append(f"  checkpoints: {run.store.uri}/checkpoints, newest step {result['saved_step']}")
+    saved = result["saved_step"]
+    where = f"{run.store.uri}/checkpoints, newest step {saved}" if saved else "none was saved"
+    lines.append(f"  checkpoints: {where}")
     lines += cost_lines(cost_of(run, wiring.clock(), wiring.owner_alive))
     if result["state"] != "finished":
         lines.append(f"go on with: burst resume {name}")

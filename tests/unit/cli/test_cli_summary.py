@@ -115,3 +115,10 @@ def test_the_result_for_machines(scene: Scene, run: Any) -> None:
     assert (found["run"], found["state"], found["step"]) == (run.record.run_id, "finished", 4)
     assert (found["first_loss"], found["loss"]) == (7.0, 0.5)
     assert found["cost"]["total_usd"] == "0.060000"
+
+
+def test_a_run_that_saved_nothing_names_no_checkpoint(scene: Scene) -> None:
+    run = scene.make()
+    done = {"step": 0, "saved_step": 0, "preemptions": 0, "restarts": 0, "detail": ""}
+    scene.decide(run, 60, {"type": "Done", "reason": "finished", **done})
+    assert summary_lines(run, summary(run), [])[2] == "  checkpoints: none was saved"
