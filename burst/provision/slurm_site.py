@@ -182,7 +182,9 @@ def read_clusters(pools: Mapping[str, Any], config: Path) -> tuple[Cluster, ...]
     names = _hosts(config)
     said = pools.get("slurm") or {}
     problems = tuple(
-        Problem(field=f"slurm.{name}", message=f"no Host {name} in {config}, which has its login")
+        Problem(
+            field=f"slurm.{name}", message=f"{config} has no `Host {name}`; write its login there"
+        )
         for name in said.keys() - set(names)
     )
     if problems:

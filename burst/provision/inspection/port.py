@@ -130,8 +130,9 @@ def _together(
         try:
             answer.put(ask(pool))
         except SpecError as error:
-            told = "; ".join(f"{one.field} {one.message}" for one in error.problems)
-            answer.put(failed(pool.name, error.message, told))
+            told = "; ".join(map(str, error.problems))
+            fix = error.hint or f"correct {error.source}"
+            answer.put(failed(pool.name, f"{error.source}: {told}", fix))
         except BurstError as error:
             answer.put(failed(pool.name, error.message, error.hint or ""))
         except Exception as error:  # a thread's end: one pool hides no other

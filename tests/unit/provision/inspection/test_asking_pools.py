@@ -72,7 +72,7 @@ def void(_: object) -> None:
         (SetupError("no key", hint="make one"), "no key; make one"),
         (
             SpecError("pools.yaml", (Problem(field="ssh.lab", message="needs a mapping"),)),
-            "pools.yaml has 1 problem; ssh.lab needs a mapping",
+            "pools.yaml: ssh.lab: needs a mapping; correct pools.yaml",
         ),
         (
             KeyError("Arn"),
