@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from burst.provision.alibaba.client import ENDPOINT, Client, connect
+from burst.provision.alibaba.client import ENDPOINT, Api, Client, connect
 from burst.provision.alibaba.machines import Order
 from burst.provision.alibaba.network import furnish, key_pair
 from ecs_cloud import EcsCloud
@@ -51,10 +51,12 @@ class Scene:
     def api(self, region: str = REGION) -> Client:
         return connect(region, self.time)
 
-    def order(self, **more: object) -> Order:
+    def order(
+        self, *, api: Api | None = None, zones: Sequence[str] = (ZONE, OTHER_ZONE), **more: object
+    ) -> Order:
         """Return an order of one machine, in a network made for it."""
-        api = self.api()
-        network = furnish(api, [ZONE, OTHER_ZONE])
+        api = api or self.api()
+        network = furnish(api, zones)
         zone = str(more.get("zone", ZONE))
         given = {
             "zone": zone,

@@ -67,7 +67,8 @@ BUSY = (  # the same call may work in a moment
 IN_USE = ("DependencyViolation",)  # something that is not ours, or not gone yet, needs it
 GONE = ("InvalidInstanceId.NotFound", "InvalidVSwitchId.NotFound", "InvalidVpcId.NotFound",
         "InvalidVpcID.NotFound", "InvalidVSwitchID.NotFound", "InvalidSecurityGroupId.NotFound",
-        "InvalidKeyPairName.NotFound", "InvalidKeyPair.NotFound")  # fmt: skip
+        "InvalidKeyPairName.NotFound", "InvalidKeyPair.NotFound", "Forbidden.VpcNotFound",
+        "InvalidSourceGroupId.NotFound")  # fmt: skip
 
 
 def among(code: str, codes: tuple[str, ...]) -> bool:

@@ -12,10 +12,11 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Network
-from typing import Any
+from typing import Any, TypeVar
 
 from burst.errors import BurstError
 from burst.provision.alibaba.client import Api, numbered, pages, tags
@@ -30,7 +31,12 @@ RANGE = IPv4Network("10.0.0.0/16")
 ZONE_BITS = 20  # a VSwitch has 4,092 addresses
 LOOK_S = 2.0
 LOOKS = 60
+UNSEEN = 5  # looks that do not show something, and it is gone
+SETTLE_S = 2.0  # longer than the second in which times of creation are told
+TRIES = 5
+TAKEN = ("InvalidCidrBlock.Overlapped",)
 ANYWHERE = ("0.0.0.0/0",)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +57,47 @@ class _Undo:
     def __call__(self, what: str, step: Callable[[], None]) -> None:
         self._steps.append((what, step))
 
+    def now(self, what: str) -> None:
+        """Take back one thing."""
+        steps = [one for one in self._steps if one[0] == what]
+        self._steps = [one for one in self._steps if one[0] != what]
+        for _, step in steps:
+            self._try(what, step)
+
     def all(self) -> None:
+        """Take back everything."""
         for what, step in reversed(self._steps):
-            try:
-                step()
-            except BurstError as error:  # the first failure is the one to tell
-                log.warning("%s is left behind: %s", what, error)
+            self._try(what, step)
+
+    def _try(self, what: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BurstError as error:  # another failure may be the one to tell
+            log.warning("%s is left behind: %s", what, error)
 
 
 def furnish(api: Api, zones: Collection[str], ssh_from: Collection[str] = ANYWHERE) -> Network:
     """Return the region's network with a VSwitch in each zone; make what is missing.
 
     `ssh_from` are the address ranges that may log in. Safe to call again, and by several at once:
-    they end with the same network.
+    they end with the same network, also when one of them fails and takes back what it made.
     """
+    return afresh(lambda: _furnish(api, zones, ssh_from))
+
+
+def afresh(make: Callable[[], T]) -> T:
+    """Make something in the network; once more if somebody took a part of it away meanwhile."""
+    for left in reversed(range(TRIES)):
+        try:
+            return make()
+        except EcsError as error:
+            if left == 0 or not among(error.code, GONE):
+                raise
+            log.info("once more: %s", error)
+    raise AssertionError(TRIES)
+
+
+def _furnish(api: Api, zones: Collection[str], ssh_from: Collection[str]) -> Network:
     undo = _Undo()
     try:
         vpc = _vpc(api, undo)
@@ -120,50 +153,80 @@ def clear(api: Api) -> tuple[str, ...]:
 
 
 def _vpc(api: Api, undo: _Undo) -> str:
-    known = _oldest_vpc(api)
-    if known is None:
-        made = _create(api, "CreateVpc", "VpcId", CidrBlock=str(RANGE), VpcName=NAME)
-        undo(made, lambda: _delete_vpc(api, made))
-        known = _oldest_vpc(api) or made
-        if known != made:  # two at once: the older one counts
-            _delete_vpc(api, made)
-    _available(api, lambda: _found(api, "DescribeVpcs", "Vpcs", "Vpc", VpcId=known))
-    return known
+    def make() -> str:
+        return _create(api, "CreateVpc", "VpcId", CidrBlock=str(RANGE), VpcName=NAME)
 
-
-def _oldest_vpc(api: Api) -> str | None:
-    found = _found(api, "DescribeVpcs", "Vpcs", "Vpc")
-    ages = sorted((one.get("CreationTime", ""), one["VpcId"]) for one in found)
-    return str(ages[0][1]) if ages else None
+    vpc = _agreed(api, lambda: _ids(_vpcs(api), "VpcId"), make, partial(_delete_vpc, api), undo)
+    _available(api, lambda: _found(api, "DescribeVpcs", "Vpcs", "Vpc", VpcId=vpc))
+    return vpc
 
 
 def _vswitch(api: Api, vpc: str, zone: str, undo: _Undo) -> str:
-    known = _vswitches(api, vpc)
-    here = [one["VSwitchId"] for one in known if one["ZoneId"] == zone]
-    if here:
-        made = str(min(here))
-    else:
-        taken = [IPv4Network(one["CidrBlock"]) for one in known]
+    def there() -> list[str]:
+        return _ids((o for o in _vswitches(api, vpc) if o["ZoneId"] == zone), "VSwitchId")
+
+    make = partial(_make_vswitch, api, vpc, zone)
+    switch = _agreed(api, there, make, partial(_delete_vswitch, api), undo)
+    _available(api, lambda: [s for s in _vswitches(api, vpc) if s["VSwitchId"] == switch])
+    return switch
+
+
+def _make_vswitch(api: Api, vpc: str, zone: str) -> str:
+    """Make a VSwitch of addresses that no other has; somebody may take them at the same time."""
+    for left in reversed(range(TRIES)):
+        told = numbered(api, "DescribeVSwitches", VpcId=vpc)  # those of others count too
+        taken = [IPv4Network(s["CidrBlock"]) for page in told for s in page["VSwitches"]["VSwitch"]]
         free = (n for n in RANGE.subnets(new_prefix=ZONE_BITS) if not any(map(n.overlaps, taken)))
-        made = _create(
-            api, "CreateVSwitch", "VSwitchId",
-            VpcId=vpc, ZoneId=zone, CidrBlock=str(next(free)), VSwitchName=f"{NAME}-{zone}",
-        )  # fmt: skip
-        undo(made, lambda: _delete_vswitch(api, made))
-    _available(api, lambda: [s for s in _vswitches(api, vpc) if s["VSwitchId"] == made])
-    return made
+        try:
+            return _create(
+                api, "CreateVSwitch", "VSwitchId",
+                VpcId=vpc, ZoneId=zone, CidrBlock=str(next(free)), VSwitchName=f"{NAME}-{zone}",
+            )  # fmt: skip
+        except EcsError as error:
+            if left == 0 or not among(error.code, TAKEN):
+                raise
+    raise AssertionError(TRIES)
 
 
 def _security_group(api: Api, vpc: str, undo: _Undo) -> str:
-    known = [one["SecurityGroupId"] for one in _groups(api, vpc)]
+    def make() -> str:
+        return _create(
+            api, "CreateSecurityGroup", "SecurityGroupId",
+            VpcId=vpc, SecurityGroupName=NAME, SecurityGroupType="normal",
+        )  # fmt: skip
+
+    there = partial(_groups, api, vpc)
+    delete = partial(_delete_group, api)
+    return _agreed(api, lambda: _ids(there(), "SecurityGroupId"), make, delete, undo)
+
+
+def _agreed(
+    api: Api,
+    there: Callable[[], list[str]],
+    make: Callable[[], str],
+    delete: Callable[[str], None],
+    undo: _Undo,
+) -> str:
+    """Return the oldest of what is there, made if there is none; all who do so get the same one.
+
+    Ages are told in seconds. So it is looked again when those are over in which another one could
+    be made that passes for older than ours; ours goes if it is not the oldest.
+    """
+    known = there()
     if known:
-        return str(min(known))
-    made = _create(
-        api, "CreateSecurityGroup", "SecurityGroupId",
-        VpcId=vpc, SecurityGroupName=NAME, SecurityGroupType="normal",
-    )  # fmt: skip
-    undo(made, lambda: _delete_group(api, made))
-    return made
+        return known[0]
+    made = make()
+    undo(made, lambda: delete(made))
+    api.clock.sleep(SETTLE_S)
+    oldest = next(iter(there()), made)
+    if oldest != made:
+        undo.now(made)
+    return oldest
+
+
+def _ids(found: Iterable[Mapping[str, Any]], name: str) -> list[str]:
+    """Return the names of things, oldest first."""
+    return [one for _, one in sorted((o.get("CreationTime", ""), str(o[name])) for o in found)]
 
 
 def _let_in(api: Api, group: str, ssh_from: Collection[str]) -> None:
@@ -199,10 +262,15 @@ def _create(api: Api, action: str, answer: str, **parameters: Any) -> str:  # no
 
 
 def _available(api: Api, look: Callable[[], list[Mapping[str, Any]]]) -> None:
-    """Wait until what was made can be used."""
+    """Wait until what was made can be used. EcsError of a code in GONE: somebody took it away."""
+    unseen = 0
     for _ in range(LOOKS):
-        if any(one.get("Status") == "Available" for one in look()):
+        found = look()
+        if any(one.get("Status") == "Available" for one in found):
             return
+        unseen = 0 if found else unseen + 1
+        if unseen == UNSEEN:
+            raise EcsError("to show the network", "InvalidVpcId.NotFound", f"none in {api.region}")
         api.clock.sleep(LOOK_S)
     raise EcsSilentError(f"the network in {api.region} is not ready after {LOOKS * LOOK_S:g} s")
 
@@ -216,6 +284,10 @@ def _found(
 ) -> list[Mapping[str, Any]]:
     told = numbered(api, action, Tag=tags(TAG), **parameters)
     return [one for page in told for one in page[outer][inner]]
+
+
+def _vpcs(api: Api) -> list[Mapping[str, Any]]:
+    return _found(api, "DescribeVpcs", "Vpcs", "Vpc")
 
 
 def _vswitches(api: Api, vpc: str) -> list[Mapping[str, Any]]:

@@ -25,7 +25,7 @@ from burst.provision.alibaba.client import Api, connect
 from burst.provision.alibaba.cloud import TERM
 from burst.provision.alibaba.errors import EcsError
 from burst.provision.alibaba.machines import Instance, Order
-from burst.provision.alibaba.network import furnish, key_pair
+from burst.provision.alibaba.network import Network, afresh, furnish, key_pair
 from burst.provision.alibaba.quotas import quota
 from burst.provision.rented import RUN_TAG
 from burst.provision.sky_plugin.told import failure
@@ -50,29 +50,23 @@ def _api(region: str) -> Api:
 def bootstrap_instances(
     region: str, cluster_name_on_cloud: str, config: common.ProvisionConfig
 ) -> common.ProvisionConfig:
-    """Make the region's network, and bring the key; note both in the node's configuration."""
-    node, api = config.node_config, _api(region)
-    with _told("the network"), _one_at_a_time():
-        network = furnish(api, [node["Zone"]])
-        node["KeyPair"] = key_pair(api, node["PublicKey"])
-    node["VSwitchId"] = network.vswitches[node["Zone"]]
-    node["SecurityGroupId"] = network.security_group_id
+    """Leave everything to `run_instances`, which may have to make the network once more."""
+    del region, cluster_name_on_cloud
     return config
 
 
 def run_instances(
     region: str, cluster_name: str, cluster_name_on_cloud: str, config: common.ProvisionConfig
 ) -> common.ProvisionRecord:
-    """Make the cluster's machines that are missing: all of them or none."""
+    """Make the cluster's machines that are missing, all of them or none, and what they need."""
     del cluster_name
     api, node = _api(region), config.node_config
     there = _cluster(api, cluster_name_on_cloud)
     made: tuple[str, ...] = ()
     missing = config.count - len(there)
     if missing > 0:
-        order = _order(api, cluster_name_on_cloud, node, missing)
-        with _told("the machines", api, spot=order.spot):
-            made = machines.launch(api, order, uuid.uuid4().hex)
+        with _told("the machines", api, spot=bool(node["UseSpot"])):
+            made = afresh(lambda: _launch(api, cluster_name_on_cloud, node, missing))
     known = sorted([*(one.instance_id for one in there), *made])
     return common.ProvisionRecord(
         provider_name="alibaba",
@@ -85,7 +79,18 @@ def run_instances(
     )
 
 
-def _order(api: Api, cluster: str, node: Mapping[str, Any], count: int) -> Order:
+def _launch(api: Api, cluster: str, node: Mapping[str, Any], count: int) -> tuple[str, ...]:
+    """Make machines in the region's network, which is made where it is missing."""
+    with _one_at_a_time():
+        network = furnish(api, [node["Zone"]])
+        key = key_pair(api, node["PublicKey"])
+    order = _order(api, cluster, node, count, network, key)
+    return machines.launch(api, order, uuid.uuid4().hex)
+
+
+def _order(
+    api: Api, cluster: str, node: Mapping[str, Any], count: int, network: Network, key: str
+) -> Order:
     """Return what to ask for. Only machines of burst's runs have a term: burst puts it off."""
     labels = {str(key): str(value) for key, value in (node["Labels"] or {}).items()}
     term = api.clock.now() + TERM + timedelta(minutes=1) if RUN_TAG in labels else None
@@ -94,9 +99,9 @@ def _order(api: Api, cluster: str, node: Mapping[str, Any], count: int) -> Order
         machine_type=node["InstanceType"],
         image_id=node["ImageId"] or "",
         image_family=node["ImageFamily"],
-        vswitch_id=node["VSwitchId"],
-        security_group_id=node["SecurityGroupId"],
-        key_pair=node["KeyPair"],
+        vswitch_id=network.vswitches[node["Zone"]],
+        security_group_id=network.security_group_id,
+        key_pair=key,
         name=cluster,
         tags={**labels, CLUSTER_TAG: cluster},
         count=count,
@@ -218,9 +223,13 @@ def _told(what: str, api: Api | None = None, *, spot: bool = False) -> Iterator[
     except BurstError as error:
         code = error.code if isinstance(error, EcsError) else type(error).__name__
         said = str(error)
-        if api is not None and isinstance(error, EcsError) and error.reason == "quota":
+        if api is not None and isinstance(error, EcsError) and _of_machines(error):
             said = f"{said}: {_quota(api, spot=spot)}"
         raise failure("alibaba", what, code, said) from error
+
+
+def _of_machines(error: EcsError) -> bool:
+    return error.reason == "quota" and error.action == "RunInstances"
 
 
 def _quota(api: Api, *, spot: bool) -> str:

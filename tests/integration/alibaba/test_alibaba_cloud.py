@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -19,9 +19,9 @@ def cloud(scene: Scene) -> Alibaba:
     return Alibaba([REGION, "cn-hangzhou"], scene.api)
 
 
-def node(scene: Scene, name: str, **more: object) -> str:
+def node(scene: Scene, name: str, release_at: datetime | None = None) -> str:
     tags = {"burst-run": RUN, "burst-node": name}
-    (made,) = launch(scene.api(), scene.order(tags=tags, **more), name)
+    (made,) = launch(scene.api(), scene.order(tags=tags, release_at=release_at), name)
     return made
 
 
