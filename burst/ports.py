@@ -54,6 +54,7 @@ class NodeView:
     refusals: tuple[Refused, ...] = ()  # of a launch that came to nothing
     since: datetime | None = None  # from when on the machine is paid for, if its pool tells
     until: datetime | None = None  # until when
+    leaves: datetime | None = None  # its cloud said that it takes it back, not before this
 
 
 class Provisioner(Protocol):

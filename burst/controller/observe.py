@@ -236,6 +236,7 @@ class Observer:
                 yield NodeLost(node_id=node.node_id, why=why, at_s=at_s)
             else:
                 yield from self._status(state, node, status, at_s)
+                yield from self._notice(node.node_id, view, status, at_s)
 
     def _loss(
         self, node: Node, view: NodeView | None, status: Mapping[str, Any], *, known: bool
@@ -275,11 +276,21 @@ class Observer:
             code = driver.get("exit_code")
             number = int(driver["attempt"])
             yield DriverLost(driver=number, why=f"exit code {code}", at_s=at_s)
-        notice = status.get("notice")
-        if notice and name not in self._notices:
-            self._notices.add(name)
-            left = float(notice.get("left_s", 0.0))
-            yield NoticeGiven(node_id=name, deadline_s=left, at_s=at_s)
+
+    def _notice(
+        self, name: str, view: NodeView | None, status: Mapping[str, Any], at_s: float
+    ) -> Iterator[Event]:
+        """Yield the first word of a node's end: its agent's, or else of its cloud."""
+        if name in self._notices:
+            return
+        if (notice := status.get("notice")) is not None:
+            left_s = float(notice.get("left_s", 0.0))
+        elif view is not None and view.leaves is not None:
+            left_s = max((view.leaves - self._clock.now()).total_seconds(), 0.0)
+        else:
+            return
+        self._notices.add(name)
+        yield NoticeGiven(node_id=name, deadline_s=left_s, at_s=at_s)
 
     def _measured(
         self, state: Active, at_s: float, work: Callable[[], Work | None]

@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from burst.cost.events import Refused
@@ -45,6 +45,7 @@ class Machine:
     born_s: float
     ending_s: float | None = None  # when it is gone, by the clock's `monotonic`
     ended: datetime | None = None
+    leaves: datetime | None = None  # the cloud said that it takes it back then
     agent: bool = False
 
 
@@ -105,6 +106,12 @@ class FakeCloud:
             machine.ending_s = self.clock.monotonic() + self.faults.lingers_s
             self._settle(machine)
         self._lose_answer()
+
+    def take(self, token: str, after_s: float) -> None:
+        """Say that a machine will be taken away, and do so."""
+        machine = self.machines[token]
+        machine.ending_s = self.clock.monotonic() + after_s
+        machine.leaves = self.clock.now() + timedelta(seconds=after_s)
 
     def lose(self, token: str) -> None:
         """Take a machine away without a word, if it is there."""
@@ -182,7 +189,7 @@ class FakeProvisioner:
             there[name].agent |= name in self._asked
             if there[name].agent:
                 self._serve(name)
-            return NodeView(node_id=name, state="running", since=since)
+            return NodeView(node_id=name, state="running", since=since, leaves=there[name].leaves)
         self._missing[name] = self._missing.get(name, 0) + 1
         _, asked_s = self._asked.get(name, (None, float("-inf")))
         young = self._cloud.clock.monotonic() - asked_s < self.GRACE_S and machine is None

@@ -93,6 +93,7 @@ class Machine:
     until: datetime | None
     costs: bool
     works: bool = True  # if not, it is lost to the run though it may still cost
+    leaves: datetime | None = None  # the cloud said that it takes it back, not before this
 
     def __str__(self) -> str:
         return self.name
@@ -116,6 +117,7 @@ def _as_one(its: list[Machine]) -> Machine:
         until=None if open_end else max(until, default=None),
         costs=bool(there),
         works=any(one.works for one in there),
+        leaves=min((one.leaves for one in there if one.leaves is not None), default=None),
     )
 
 
@@ -438,6 +440,7 @@ class RentedProvisioner:
             state="running",
             since=machine.since if machine else None,
             until=machine.until if machine else None,
+            leaves=machine.leaves if machine else None,
         )
         if node is not None and node.refused:
             return replace(view, state="refused", refusals=node.refused)

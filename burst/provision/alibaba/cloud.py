@@ -21,6 +21,7 @@ from burst.provision.rented import NODE_TAG, RUN_TAG, Machine, by_node
 
 TERM = timedelta(minutes=60)  # ECS takes no less than 30
 RENEW_BELOW = timedelta(minutes=45)
+NOTICE = timedelta(minutes=5)  # between the lock for `Recycling` and the end, at least
 FRESH_S = 30.0  # so long, what was listed for a look will do to put off terms
 
 
@@ -32,16 +33,22 @@ class Alibaba:
         self._lock = threading.Lock()
         self._seen: dict[str, dict[str, tuple[str, Machine]]] = {}  # by run and id: node, machine
         self._listed: dict[str, _Listed] = {}  # by run; used once
+        self._looked: dict[str, datetime] = {}  # by run: when the last look began
 
     def machines(self, run_id: str) -> Mapping[str, Machine]:
         with self._lock:
+            began = self._apis[0].clock.now()
             listed = self._listed[run_id] = self._list(run_id)
             there = {one.instance_id: one for of_api in listed.there for one in of_api}
             before = self._seen.get(run_id, {})
             now = self._apis[0].clock.now()
             seen = {name: (node, _gone(machine, now)) for name, (node, machine) in before.items()}
-            seen |= {name: (one.tags[NODE_TAG], _machine(one)) for name, one in there.items()}
-            self._seen[run_id] = seen
+            known = {name: machine.leaves for name, (_, machine) in before.items()}
+            soonest = self._looked.get(run_id, began - NOTICE) + NOTICE
+            for name, one in there.items():
+                leaves = (known.get(name) or soonest) if one.taken else None
+                seen[name] = (one.tags[NODE_TAG], _machine(one, leaves))
+            self._seen[run_id], self._looked[run_id] = seen, began
         return by_node(seen.values())
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
@@ -84,9 +91,14 @@ def _of(api: Api, run_id: str) -> tuple[Instance, ...]:
     return tuple(one for one in found if NODE_TAG in one.tags)
 
 
-def _machine(one: Instance) -> Machine:
+def _machine(one: Instance, leaves: datetime | None) -> Machine:
+    """Return what a run is told of a machine.
+
+    ECS does not say since when one is to be taken: perhaps since the look before, which did not
+    show it.
+    """
     name = f"{one} of {one.tags[RUN_TAG]} {one.tags[NODE_TAG]}"
-    return Machine(name=name, since=one.since, until=None, costs=True)
+    return Machine(name=name, since=one.since, until=None, costs=True, leaves=leaves)
 
 
 def _gone(machine: Machine, now: datetime) -> Machine:

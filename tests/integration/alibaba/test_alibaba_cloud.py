@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from burst.errors import TransientError
-from burst.provision.alibaba.cloud import TERM, Alibaba
+from burst.provision.alibaba.cloud import NOTICE, TERM, Alibaba
 from burst.provision.alibaba.machines import launch
 from ecs_scene import REGION, Scene
 
@@ -63,6 +63,23 @@ def test_two_machines_of_a_launch_that_was_made_once_more_count_as_one(scene: Sc
     scene.cloud.lose(second)
     left = alibaba.machines(RUN)["n001"]
     assert (left.since, left.until, left.costs) == (began, None, True)
+
+
+def test_a_machine_that_is_being_taken_back_says_from_when_on_it_may_be_gone(scene: Scene) -> None:
+    alibaba, name = cloud(scene), node(scene, "n001")
+    assert alibaba.machines(RUN)["n001"].leaves is None
+    before = scene.time.now()
+    scene.time.sleep(20)
+    scene.cloud.reclaim(name)
+    scene.time.sleep(25)
+    told = alibaba.machines(RUN)["n001"]
+    assert (told.costs, told.leaves) == (True, before + NOTICE)
+    scene.time.sleep(45)
+    assert alibaba.machines(RUN)["n001"].leaves == told.leaves
+    later = cloud(scene).machines(RUN)["n001"]  # another controller, who does not know since when
+    assert later.leaves == scene.time.now()
+    scene.time.sleep(230)
+    assert not alibaba.machines(RUN)["n001"].costs
 
 
 def test_some_nodes_are_ended(scene: Scene) -> None:

@@ -43,6 +43,20 @@ def test_a_lost_node_is_replaced_while_the_others_stay(world: World) -> None:
     assert world.ever() == ["n001", "n002", "n003", "n004"]
 
 
+def test_the_word_of_a_node_s_cloud_is_a_notice_though_its_agent_hears_nothing(
+    world: World,
+) -> None:
+    """The run saves, and a successor is there, before the machine is taken."""
+    world.when(3.5, lambda: world.cloud.take("r-abcdef/n003", 4.0))
+    before: list[tuple[int, list[str]]] = []
+    world.when(7.25, lambda: before.append((world.saved, world.nodes())))
+    done = world.controller().run()
+    assert done.reason == "finished"
+    ((saved, nodes),) = before
+    assert saved > 0
+    assert nodes == ["n001", "n002", "n003", "n004"]
+
+
 def test_a_lost_head_starts_over_from_the_last_checkpoint(world: World) -> None:
     world.when(8, lambda: world.lose("n001"))
     done = world.controller().run()

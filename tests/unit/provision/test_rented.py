@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,7 +18,14 @@ from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import Clouds, Machine, MachineRequest, RentedProvisioner, Settings
+from burst.provision.rented import (
+    Clouds,
+    Machine,
+    MachineRequest,
+    RentedProvisioner,
+    Settings,
+    by_node,
+)
 from burst.provision.ssh import Login, Ssh
 from restless_clock import RestlessClock
 
@@ -55,6 +62,7 @@ class FakeClusters:
         self.kept: list[str] = []
         self.busy = False  # the cloud keeps nothing
         self.sick: set[str] = set()  # nodes whose machine is of no use, and paid for
+        self.taken: dict[str, datetime] = {}  # nodes whose machine is about to be taken back
 
     def launch(self, request: MachineRequest) -> None:
         name = request.name
@@ -101,6 +109,7 @@ class FakeClusters:
                 until=self.until.get(node),
                 costs=node not in self.until,
                 works=node not in self.sick,
+                leaves=self.taken.get(node),
             )
             for node, since in self.since.items()
         }
@@ -318,6 +327,23 @@ def test_a_machine_that_its_cloud_took_is_gone_though_skypilot_says_up(
     clusters.until["n001"] = BEGIN
     view = until(pool, lambda view: view.state == "gone")
     assert (view.since, view.until) == (BEGIN, BEGIN)
+
+
+def test_a_machine_that_its_cloud_is_about_to_take_says_so_and_runs(
+    pool: RentedProvisioner, clusters: FakeClusters
+) -> None:
+    pool.launch(REQUEST)
+    assert until(pool, lambda view: view.state == "running").leaves is None
+    clusters.taken["n001"] = BEGIN
+    assert until(pool, lambda view: view.leaves is not None).state == "running"
+
+
+def test_of_two_machines_of_a_node_the_one_that_leaves_first_counts() -> None:
+    one = Machine(name="a", since=BEGIN, until=None, costs=True)
+    soon, later = (replace(one, leaves=BEGIN + timedelta(minutes=n)) for n in (1, 2))
+    assert by_node([("n001", one), ("n001", later), ("n001", soon)])["n001"].leaves == soon.leaves
+    gone = replace(soon, costs=False, until=BEGIN)
+    assert by_node([("n001", one), ("n001", gone)])["n001"].leaves is None
 
 
 def test_a_cloud_is_asked_of_a_machine_as_soon_as_it_is_made(
