@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from fake_world import World
 
-from burst.cost.decide import Active, Limits
 from burst.cost.placement import Choice, Place
+from burst.cost.state import Active, Limits
 from some_run import RUN
 
 RUNS, NODES, PASSES = 100, 10, 20

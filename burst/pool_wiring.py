@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +62,28 @@ def _slurm() -> Sequence[Inspected]:
     return [SlurmPool(cluster=one, home=home, now=now) for one in wiring.slurm_clusters()]
 
 
+def _k8s() -> Sequence[Inspected]:
+    """Return the clusters of the contexts that pools.yaml names, and of the current one."""
+    from burst.provision import skypilot
+    from burst.provision.inspection.kubernetes import KubernetesPool
+    from burst.provision.k8s import client
+    from burst.provision.k8s.rates import read_rates
+
+    rates = read_rates(wiring.pools())
+    there = find_spec("kubernetes") is not None and client.config_files()
+    current = client.known_contexts()[1] if there else ""
+    return [
+        KubernetesPool(
+            context=context,
+            connect=partial(wiring.k8s_client, context),
+            nodes=partial(skypilot.pod_nodes, context),
+            rates=rates.get(context),
+            now=wiring.clock().now,
+        )
+        for context in sorted({*rates, current} - {""})
+    ]
+
+
 def _aws() -> Sequence[Inspected]:
     if find_spec("boto3") is None:
         return []
@@ -108,6 +131,7 @@ KINDS: Mapping[str, Callable[[], Sequence[Inspected]]] = {  # by the first part 
     "local": _local,
     "ssh": _hosts,
     "slurm": _slurm,
+    "k8s": _k8s,
     "aws": _aws,
     "alibaba": _alibaba,
     "lambda": _lambda,
@@ -145,9 +169,10 @@ def _rented() -> Inspected:
 
 
 def _is_cloud(pool: str) -> bool:
-    from burst.provision.pools import kind_of
+    """Whether a pool's machines are rented."""
+    from burst.cost.offers import is_owned
 
-    return kind_of(pool) == "cloud"
+    return not is_owned(pool)
 
 
 def asks_skypilot(pool: str | None) -> bool:

@@ -15,6 +15,7 @@ from burst.cost.placement import Choice, Place
 TASK = "task.yaml"
 RUN = "run.json"
 LEASE = "lease.json"
+POD_NOTICE = "/tmp/burst-notice"  # noqa: S108 - in a pod: when it ends, in seconds since 1970
 STOP_REQUEST = "control/stop.json"  # a person asks the controller to stop the run
 ORDER = "control/order.json"  # the controller tells the workers to save, or to save and stop
 

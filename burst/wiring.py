@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from burst.controller.loop import Controller, Watcher
     from burst.controller.networks import Networks
     from burst.controller.runs import Machine, Run, Runs
-    from burst.cost.decide import Limits
     from burst.cost.offers import Offer, Plan
     from burst.cost.quotes import Quote
+    from burst.cost.state import Limits
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
+    from burst.provision.k8s.client import Client
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
     from burst.provision.slurm import Slurm
@@ -167,10 +168,11 @@ def cloud_of(run: Run) -> Cloud | None:
     """Return what the clouds of a run's places say of its machines; None: none can be asked."""
     from burst.provision.rented import Clouds
 
-    regions: dict[str, set[str]] = {}
+    parts: dict[str, set[str]] = {}
     for choice in run.record.choices:
-        regions.setdefault(choice.place.pool, set()).add(choice.place.region)
-    clouds = [ask(regions[name]) for name, ask in ASKED.items() if name in regions]
+        name, _, part = choice.place.pool.partition("/")
+        parts.setdefault(name, set()).add(part or choice.place.region)
+    clouds = [ask(parts[name]) for name, ask in ASKED.items() if name in parts]
     return Clouds(clouds) if clouds else None
 
 
@@ -195,10 +197,25 @@ def _lambda(regions: set[str]) -> Cloud:
     return LambdaCloud(connect(os.environ, clock()), clock())
 
 
-ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {
+def _k8s(contexts: set[str]) -> Cloud:
+    from burst.provision.k8s.cloud import Kubernetes
+
+    return Kubernetes(map(k8s_client, sorted(contexts)), clock().now)
+
+
+def k8s_client(context: str) -> Client:
+    """Return how a context of the kubeconfig is asked for the pods that SkyPilot makes there."""
+    from burst.provision import skypilot
+    from burst.provision.k8s.client import Client
+
+    return Client(context, skypilot.namespace(context))
+
+
+ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {  # by pool; of its parts, or regions
     "aws": _aws,
     "alibaba": _alibaba,
     "lambda": _lambda,
+    "k8s": _k8s,
 }
 
 
@@ -301,6 +318,8 @@ def end_command(request: NodeRequest) -> str:
     Lambda bills a machine that is shut down, and only the account's key, which stays here, ends it.
     """
     from burst.provision.hosts import release_command
+    from burst.provision.k8s import pod
+    from burst.provision.k8s.contexts import context_of
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
     from burst.provision.slurm import RELEASE
@@ -313,6 +332,8 @@ def end_command(request: NodeRequest) -> str:
         return release_command(cluster_name(request.run_id, request.node_id))
     if kind == "slurm":
         return RELEASE
+    if context_of(place.pool):
+        return pod.END
     if place.pool in ENDED_BY_KEY:
         return ""
     if place.pool != "aws":
@@ -371,7 +392,7 @@ def _wish(task: Task) -> Mapping[str, Any]:
 
 def limits(run: Run) -> Limits:
     """Return what the run's task allows."""
-    from burst.cost.decide import Limits
+    from burst.cost.state import Limits
 
     record = run.record
     per_hour = max(choice.usd_per_hour for choice in record.choices) * record.nodes
@@ -543,7 +564,7 @@ def orphans() -> tuple[tuple[Run, str], ...]:
             there = cloud.machines(run.record.run_id).values()
             found += [(run, str(one)) for one in there if one.costs]
         open_pools = {node.place.pool for node in status.nodes if not node.ended}
-        for kind in {kind_of(pool) for pool in open_pools - ASKED.keys()}:
+        for kind in {kind_of(pool) for pool in open_pools if pool.partition("/")[0] not in ASKED}:
             prefix = cluster_name(run.record.run_id, "")
             names = clusters_of(kind).states(prefix, refresh=True)
             found += [(run, f"{name} on {kind}") for name in names]
@@ -626,11 +647,13 @@ def offers(task: Task) -> tuple[Offer, ...]:
     SSH hosts and Slurm clusters are asked when the task names them or this machine does not fit;
     the clouds when the task names one, or leaves the place open and none of one's own machines
     fits: asking starts SkyPilot's server, and takes seconds. Clouds that the task does not name may
-    be missing.
+    be missing. UsageError when the task names Kubernetes and something it needs is not here.
     """
     from burst.cost.offers import candidates
     from burst.errors import SetupError
+    from burst.provision.k8s import needs
 
+    needs.check(str(c.infra.region or "") for c in task.candidates if c.infra.cloud == "k8s")
     here: tuple[Offer, ...] = (local_offer(),)
     named = {c.infra.cloud for c in task.candidates}
     if named <= {None, "local"} and (None not in named or candidates(task, here)):
@@ -642,11 +665,13 @@ def offers(task: Task) -> tuple[Offer, ...]:
     if own and (None not in named or (stays and candidates(task, here))):
         return here
     from burst.provision import skypilot
+    from burst.provision.k8s.rates import priced, read_rates
 
     try:
         skypilot.prepare(home())
         _refresh_alibaba(task)
-        return (*here, *_at_todays_price(skypilot.offers(task)))
+        found = _at_todays_price(skypilot.offers(task))
+        return (*here, *priced(found, read_rates(pools()), clock().now()))
     except SetupError as error:
         if not own:
             raise

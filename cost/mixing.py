@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING
 
-from burst.cost.network import are_apart, bridge_of, island, staying_why_not
+from burst.cost.network import Work, are_apart, bridge_of, island, staying_why_not
 from burst.cost.placement import Choice
-
-if TYPE_CHECKING:
-    from burst.cost.decide import Active, Node
-    from burst.cost.network import Work
+from burst.cost.state import Active, Node
 
 
 def islands_here(state: Active) -> tuple[str, ...]:
@@ -70,12 +66,14 @@ def _met_at(state: Active) -> Mapping[str, Node]:
 def stray(state: Active, work: Work) -> tuple[str, str, str] | None:
     """Return two islands that had better be apart, and why, going by the pace of the training.
 
-    The first is the head's, which stays.
+    The first is the head's, which stays. Of a pace to which the head's island gave nothing, no
+    part could stay: it is that of another group, or the head has no workers.
     """
     places = {n.node_id: island(n.place) for n in state.nodes}
     trained = [places[name] for name in work.nodes if name in places]
     home = places.get(state.head)
-    if home is None or len(trained) != len(work.nodes) or any(n.moving for n in state.nodes):
+    known = len(trained) == len(work.nodes) and not any(n.moving for n in state.nodes)
+    if home is None or home not in trained or not known:
         return None
     for other in sorted(set(trained) - {home}):
         bridge = bridge_of(state.bridges, home, other)

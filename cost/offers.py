@@ -11,9 +11,15 @@ from fractions import Fraction
 from burst.cost.meter import exact_cost, millionths
 from burst.cost.placement import Choice, Place
 from burst.cost.quotes import Quote
+from burst.task_specs.accelerators import is_kind
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
 OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # not rented
+
+
+def is_owned(pool: str) -> bool:
+    """Whether a pool's machines belong to the person."""
+    return pool.partition("/")[0] in OWN_POOLS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +37,17 @@ class Offer:
     quote: Quote
 
     @property
+    def where(self) -> str:
+        """The pool, and what part of it."""
+        return "/".join(part for part in (self.pool, self.zone or self.region) if part)
+
+    @property
     def owned(self) -> bool:
         """Whether its machines belong to the person, who has no need to rent.
 
         They may be spot as well, such as a partition of Slurm whose jobs make way for others.
         """
-        return self.pool.partition("/")[0] in OWN_POOLS
+        return is_owned(self.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +158,11 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
     """
     ranked = []
     for offer in offers:
-        fits = [n for n, wanted in enumerate(task.candidates) if not _misfit(task, wanted, offer)]
+        fits = [
+            n
+            for n, wanted in enumerate(task.candidates)
+            if _is_in(wanted.infra, offer) and not _misfit(task, wanted, offer)
+        ]
         if fits:
             price = offer.quote.usd_per_hour * task.num_nodes
             order = fits[0] if task.ordered else 0
@@ -163,14 +178,22 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
 
 
 def rejections(task: Task, offers: Iterable[Offer]) -> tuple[Rejected, ...]:
-    """Return what does not fit, as offered, with a reason for each of the task's candidates."""
-    found = []
-    for offer in offers:
-        misfits = [_misfit(task, wanted, offer) for wanted in task.candidates]
-        if all(misfits):
-            reasons = dict.fromkeys(misfits)  # each once, in order
-            found.append(Rejected(offer=offer, reason="; or ".join(reasons)))
-    return tuple(found)
+    """Return what does not fit, as offered, and why."""
+    reasons = ((offer, _why_not(task, offer)) for offer in offers)
+    return tuple(Rejected(offer=offer, reason=reason) for offer, reason in reasons if reason)
+
+
+def _why_not(task: Task, offer: Offer) -> str:
+    """Say why an offer is none of the task's candidates, of those that may be there; "" if it is.
+
+    Each reason is said once.
+    """
+    there = [wanted for wanted in task.candidates if _is_in(wanted.infra, offer)]
+    if not there:
+        named = dict.fromkeys(str(wanted.infra) for wanted in task.candidates)
+        return f"not asked, the task names infra {' or '.join(named)}"
+    misfits = dict.fromkeys(_misfit(task, wanted, offer) for wanted in there)
+    return "; ".join(misfits) if all(misfits) else ""
 
 
 def _preference(task: Task, offer: Offer) -> int:
@@ -181,15 +204,14 @@ def _preference(task: Task, offer: Offer) -> int:
 
 
 def _misfit(task: Task, wanted: Resources, offer: Offer) -> str:
-    """Return why an offer is not what one candidate of the task describes; "" if it is."""
+    """Return why a machine is not what one candidate of the task describes; "" if it is."""
     return next(filter(None, _misfits(task, wanted, offer)), "")
 
 
 def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
-    yield _wrong_place(wanted.infra, offer)
     if wanted.instance_type not in {None, offer.machine_type}:
         yield f"is a {offer.machine_type}, the task wants {wanted.instance_type}"
-    yield _wrong_accelerators(wanted.accelerators, offer.accelerators)
+    yield _wrong_accelerators(wanted.accelerators, offer)
     yield _too_few("CPUs", wanted.cpus, offer.cpus, offer)
     yield _too_few("GB of memory", wanted.memory_gb, offer.memory_gb, offer)
     yield _wrong_market(task, wanted, offer)
@@ -199,24 +221,27 @@ def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
         yield f"costs {price} USD per hour, the task allows {cap} for a node"
 
 
-def _wrong_place(infra: Infra, offer: Offer) -> str:
+def _is_in(infra: Infra, offer: Offer) -> bool:
+    """Whether an offer is at a place that the task names."""
     cloud, _, part = offer.pool.partition("/")
-    if infra.cloud not in {None, cloud}:
-        return f"is in {offer.pool}, the task names {infra.cloud}"
-    if infra.region not in {None, offer.region, part}:
-        return f"is in {part or offer.region or cloud}, the task names {infra.region}"
-    if infra.zone not in {None, offer.zone}:
-        return f"is in zone {offer.zone or 'unknown'}, the task names {infra.zone}"
-    return ""
+    return (
+        infra.cloud in {None, cloud}
+        and infra.region in {None, offer.region, part}
+        and infra.zone in {None, offer.zone}
+    )
 
 
-def _wrong_accelerators(wanted: Accelerators | None, there: Accelerators | None) -> str:
+def _wrong_accelerators(wanted: Accelerators | None, offer: Offer) -> str:
+    """Compare GPUs: one's own machines have their driver's names, clouds those of the catalog."""
+    there = offer.accelerators
     if wanted is None:
         return ""
     want = f"the task wants {wanted.kind}:{wanted.count}"
     if there is None:
         return f"has no accelerator, {want}"
-    if there.kind.casefold() != wanted.kind.casefold() or there.count < wanted.count:
+    same = there.kind.casefold() == wanted.kind.casefold()
+    same = same or (offer.owned and is_kind(wanted.kind, there.kind))
+    if not same or there.count < wanted.count:
         return f"has {there.kind}:{there.count}, {want}"
     return ""
 

@@ -37,6 +37,7 @@ _MEMORY = re.compile(r"(?:(nvidia|amd):)?([1-9][0-9]{0,5})gb(\+?)(?::(.+))?", re
 _COUNT_FIRST = re.compile(r"([0-9]+)\s*[x*]\s*([A-Za-z].*)")
 _COUNT_GLUED = re.compile(r"([A-Za-z].*?)(?:\s*[*]\s*|\s+x?\s*)([0-9]+)")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]*")
+_PART_OF_GPU = re.compile(r"\d+g\.\d+gb.*")  # a MIG profile, as in 1g.5gb
 MAX_COUNT = 100_000
 
 
@@ -127,6 +128,27 @@ def _kind(typed: str) -> str:
     typed = typed.strip()
     lower = typed.lower()
     return lower if lower.startswith("tpu-") else _SPELLING.get(lower, typed)
+
+
+def is_kind(wanted: str, there: str) -> bool:
+    """Say whether a task's name of a GPU means what a driver or Slurm calls one.
+
+    It does if its words are among those, each whole or spread over some in a row; a part of a GPU
+    (MIG) is none.
+
+    >>> is_kind("A100-80GB", "A100-SXM4-80GB"), is_kind("RTX4090", "nvidia_geforce_rtx_4090")
+    (True, True)
+    >>> is_kind("A100-80GB", "a100"), is_kind("L40", "L40S"), is_kind("A100", "a100_1g.5gb")
+    (False, False, False)
+    """
+    words, those = (re.split(r"[-_ ]+", name.casefold()) for name in (wanted, there))
+    rows = {
+        "".join(those[first:end])
+        for first in range(len(those))
+        for end in range(first + 1, len(those) + 1)
+    }
+    parts = set(filter(_PART_OF_GPU.fullmatch, those))
+    return rows.issuperset(words) and parts <= set(words)
 
 
 def _count(text: str) -> int:

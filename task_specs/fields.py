@@ -122,8 +122,9 @@ class Fields:
         nodes = node.items if isinstance(node, ListNode) else () if node is None else (node,)
         for index, item in enumerate(nodes):
             place = f"{self.at(key)}[{index}]" if isinstance(node, ListNode) else self.at(key)
-            if not isinstance(item, Scalar):
-                message = f"needs a single value, not {kind_of(item)}"
+            if not isinstance(item, Scalar) or is_null(item):
+                there = "nothing" if is_null(item) else kind_of(item)
+                message = f"needs a single value, not {there}"
                 self.report.problem(place, message, line=item.line)
                 continue
             try:

@@ -54,10 +54,7 @@ def parse_infra(text: str) -> Infra:
 
 def infra_text(infra: Infra) -> str | None:
     """Write an infra so that parse_infra gives it back; None if anywhere will do."""
-    parts = [part or "*" for part in (infra.cloud, infra.region, infra.zone)]
-    while parts and parts[-1] == "*":
-        parts.pop()
-    return "/".join(parts) or None
+    return None if infra == Infra() else str(infra)
 
 
 def _read_apart(fields: Fields) -> Infra:

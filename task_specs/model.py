@@ -40,6 +40,15 @@ class Infra:
     region: str | None = None  # for k8s: the context; for slurm and ssh: the cluster or pool
     zone: str | None = None  # for slurm: the partition
 
+    def __str__(self) -> str:
+        """Return it as task files say it.
+
+        >>> print(Infra(cloud="aws", region="eu-west-1"), Infra(zone="eu-west-1a"), Infra())
+        aws/eu-west-1 */*/eu-west-1a *
+        """
+        parts = "/".join(part or "*" for part in (self.cloud, self.region, self.zone))
+        return parts.removesuffix("/*").removesuffix("/*")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autostop:

@@ -31,6 +31,7 @@ __all__ = ["Overrides", "load", "parse"]
 
 NO_OVERRIDES = Overrides()
 MAX_NODES = 100_000
+EMPTY = "the file is empty; a task needs at least `run:` or `burst.train`"
 HINT = "burst schema prints every field; examples/ has complete task files"
 
 
@@ -59,7 +60,7 @@ def parse(
     path; without it none is looked for.
     """
     report = Report()
-    root = None if is_script(text, report) else read_document(text, report)
+    root = None if is_script(text, report) else read_document(text, report, EMPTY)
     task = None
     if root is not None and not foreign(root, report) and isinstance(root, MapNode):
         local = Local(folder=os.path.abspath(os.path.dirname(source)), exists=exists)  # noqa: PTH100, PTH120 - `source` need not be a path

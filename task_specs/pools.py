@@ -6,8 +6,10 @@ get is the same mapping as text, and right.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import date
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ LEAST_DEAD_MAN_S = 30.0  # a living controller may be silent for half of that
 HOST = ("user", "identity_file", "port")  # of a pool for all its hosts, or of one host
 PRICES = ("usd_per_hour", "usd_per_gpu_hour")
 SLURM = (*PRICES, "spot", "account", "qos", "time", "wait", "gpu")
+POD_PRICES = ("usd_per_gpu_hour", "usd_per_cpu_hour")
 EXAMPLE = "as in `local: {usd_per_hour: 0.12}`"
 HOSTS_EXAMPLE = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, port: 2222}]`"
 Check = Callable[[Fields], None]
@@ -75,6 +78,8 @@ def _ssh(ssh: Fields) -> None:
         if not name or set(name) & set("/ "):
             ssh.problem(name, "needs a name without slashes and spaces, as in `ssh: {lab: ...}`")
         pool = ssh.fields(name)
+        if not ssh.has(name):
+            _missing(ssh, name, HOSTS_EXAMPLE)
         if pool is not None:
             _only(pool, ("hosts", *PRICES, *HOST))
             _prices(pool)
@@ -90,7 +95,7 @@ def _hosts(pool: Fields) -> None:
     if not isinstance(node, ListNode) or not node.items:
         pool.problem("hosts", HOSTS_EXAMPLE)
         return
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for number, item in enumerate(node.items):
         at = f"{pool.at('hosts')}[{number}]"
         if isinstance(item, MapNode):
@@ -100,24 +105,34 @@ def _hosts(pool: Fields) -> None:
             address: Node | None = host.node("ip")
         else:
             address = item
-        text = address.text if isinstance(address, Scalar) and not is_null(address) else None
-        problem = _address_problem(text, seen)
+        text = address.text if isinstance(address, Scalar) and not is_null(address) else ""
+        own = item.entries.get("port") if isinstance(item, MapNode) else None
+        port = pool.node("port") if own is None or is_null(own.value) else own.value
+        there = (text.casefold(), port.text if isinstance(port, Scalar) else "22")
+        problem = _address_problem(text, twice=there in seen)
         if problem:
             line = item.line if address is None else address.line
             pool.report.problem(at, problem, line=line, written=as_typed(address))
-        seen.add(text or "")
+        seen.add(there)
 
 
-def _address_problem(text: str | None, seen: set[str]) -> str:
-    if text is None:
+def _address_problem(text: str, *, twice: bool) -> str:
+    if not text or "/" in text or (":" in text and not _is_ipv6(text)):
         return "needs an address, as in 10.0.0.7 or {ip: 10.0.0.7, port: 2222}"
-    if text in seen:
+    if twice:
         return "is there twice; name each host once"
     try:
         _word(text)
     except ValueError as error:
         return str(error)
     return ""
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return isinstance(ip_address(text), IPv6Address)
+    except ValueError:
+        return False
 
 
 def _prices(fields: Fields) -> None:
@@ -128,7 +143,7 @@ def _prices(fields: Fields) -> None:
 def _login(fields: Fields) -> None:
     fields.read("user", _word)
     fields.read("port", _port)
-    fields.text("identity_file")
+    fields.read("identity_file", _file)
 
 
 def _slurm(slurm: Fields) -> None:
@@ -144,6 +159,15 @@ def _slurm(slurm: Fields) -> None:
             cluster.read(key, _word)
         for _ in cluster.scalars("spot", _word):
             pass
+
+
+def _k8s(k8s: Fields) -> None:
+    for name in k8s.map.entries:  # a context may be called anything
+        context = k8s.fields(name)
+        if context is not None:
+            _only(context, POD_PRICES)
+            for key in POD_PRICES:
+                context.read(key, _usd_per_hour)
 
 
 def _alibaba(alibaba: Fields) -> None:
@@ -168,6 +192,7 @@ SECTIONS: Mapping[str, Check] = {
     "local": _local,
     "ssh": _ssh,
     "slurm": _slurm,
+    "k8s": _k8s,
     "rented": _rented,
     "alibaba": _alibaba,
 }
@@ -214,14 +239,21 @@ def _seconds(text: str) -> float:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= units.LAST_PORT:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= units.LAST_PORT:
         raise ValueError(f"needs a port from 1 to {units.LAST_PORT}")
     return int(text)
 
 
+def _file(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("needs a file; nobody here has that home") from None
+
+
 def _word(text: str) -> str:
     """Read what can be a part of ssh's command line: one word that is no option."""
-    if not text or text[0] == "-" or set(text) & set(" @'\""):
+    if not text or text[0] == "-" or re.search(r"[\s@'\"]", text):
         raise ValueError("needs one word without quotes, spaces or @, and not with a - first")
     return text
 

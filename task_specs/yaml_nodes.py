@@ -24,11 +24,12 @@ _CORE = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {_CORE + name for name in ("int", "float", "bool", "null")}
 
 
-def read_document(data: str | bytes, report: Report) -> Node | None:
+def read_document(data: str | bytes, report: Report, empty: str = "") -> Node | None:
     """Return the one document in `data`; None if there is none or it cannot be read.
 
-    Empty documents do not count. Every problem found is in the report; repeated keys leave the
-    first one in the tree, so that reading can go on.
+    `empty` is the problem of a file that says nothing; "" if it is none. Empty documents do not
+    count. Every problem found is in the report; repeated keys leave the first one in the tree, so
+    that reading can go on.
     """
     text = _decoded(data, report)
     if text is None:
@@ -47,15 +48,16 @@ def read_document(data: str | bytes, report: Report) -> Node | None:
         line, reason = line_and_reason(error, text)
         report.problem("", reason, line=line)
     else:
-        return _only(documents, report)
+        return _only(documents, report, empty)
     return None
 
 
-def _only(documents: list[tuple[int, Node]], report: Report) -> Node | None:
+def _only(documents: list[tuple[int, Node]], report: Report, empty: str) -> Node | None:
     if len(documents) == 1:
         return documents[0][1]
     if not documents:
-        report.problem("", "the file is empty; a task needs at least `run:` or `burst.train`")
+        if empty:
+            report.problem("", empty)
         return None
     lines = ", ".join(str(line) for line, _ in documents)
     report.problem(

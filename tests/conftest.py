@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from fault_proxy import FaultProxy
+from moto_s3 import one_write_at_a_time
 from oss_front import OssFront
 
 hypothesis.settings.register_profile("burst", deadline=None)  # how long a test takes proves nothing
@@ -27,6 +28,7 @@ def moto_url() -> Iterator[str]:
     """Return the address of a moto server that lives as long as the tests."""
     from moto.server import ThreadedMotoServer
 
+    one_write_at_a_time()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

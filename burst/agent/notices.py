@@ -1,4 +1,4 @@
-"""What a machine's cloud, or queue, tells it of its end.
+"""What a machine's cloud, queue or kubelet tells it of its end.
 
 A notice is a gift: nothing here may end the agent, and whatever is not a notice in every detail
 is none. EC2 ("Spot Instance interruption notices", Amazon EC2 User Guide): about two minutes, on
@@ -6,7 +6,8 @@ the best effort; ask every five seconds, with a token (IMDSv2); 404 as long as t
 ("Query the interruption events of spot instances", Alibaba Cloud ECS): five minutes, the same way
 under other names, and the time alone for an answer. Slurm: a job's end time is its start and its
 time limit, and when it is preempted, the end of the partition's GraceTime (slurm.conf(5)); SIGUSR1
-says that one of them is near, see sbatch's --signal.
+says that one of them is near, see sbatch's --signal. In a pod of Kubernetes the kubelet runs a
+command before it ends the pod; burst's writes the time into a file (burst.provision.k8s.pod).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
+
+from burst.records import POD_NOTICE
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +101,22 @@ class Ecs(Metadata):
         return _aware(text.strip())
 
 
+@dataclass(slots=True)
+class Pod:
+    """The notices of pods, in a file that is not there as long as all is well."""
+
+    path: str
+    look_s: float = 1.0  # a look at a file costs nothing
+
+    def __call__(self) -> datetime | None:
+        """Return when the pod ends, if that is known. OSError, ValueError: no answer."""
+        try:
+            text = Path(self.path).read_text(encoding="ascii")
+        except FileNotFoundError:
+            return None
+        return datetime.fromtimestamp(int(text), UTC)
+
+
 def _ask(method: str, url: str, headers: Mapping[str, str]) -> str:
     request = urllib.request.Request(url, method=method, headers=dict(headers))  # noqa: S310
     with _OPENER.open(request, timeout=ANSWER_S) as answer:
@@ -155,6 +175,7 @@ SOURCES: Mapping[str, Maker] = {
     "aws": _service(Ec2, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254"),
     "alibaba": _service(Ecs, "BURST_ALIBABA_METADATA", "http://100.100.100.200"),
     "slurm": _of_job,
+    "k8s": lambda env: Pod(env.get("BURST_POD_NOTICE", POD_NOTICE)),
 }
 
 

@@ -20,7 +20,7 @@ from burst.cli.watch import LineWatcher, watcher
 from burst.controller.loop import Controller
 from burst.controller.runs import Run
 from burst.controller.status import RunStatus, status_of
-from burst.cost.decide import Done
+from burst.cost.state import Done
 from burst.errors import BurstError, OwnedError, SpecError, UsageError
 from burst.records import STOP_REQUEST, TASK, encode
 from burst.task_specs.dump import dump

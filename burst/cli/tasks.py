@@ -72,11 +72,17 @@ def plan_of(task: Task) -> Plan:
 
 def _require_candidates(task: Task, made: Plan) -> None:
     if not made.candidates:
-        reasons = [f"  {r.offer.pool:<8} {r.reason}" for r in made.rejected]
+        reasons = "".join(f"\n  {line}" for line in _passed_over(made))
         raise NoOfferError(
-            "\n".join([f"nothing here can run {task.name}", *reasons]),
+            f"nothing here can run {task.name}{reasons}",
             hint="burst doctor shows what this machine and your SSH hosts have",
         )
+
+
+def _passed_over(made: Plan) -> tuple[str, ...]:
+    """Say of each place that is none for the task why; a place's machines may share a line."""
+    lines = (f"{found.offer.where}: {found.reason}" for found in made.rejected)
+    return tuple(dict.fromkeys(lines))
 
 
 def check_file(file: Path, given: Given, *, as_json: bool) -> None:
@@ -158,8 +164,8 @@ def show_plan(task: Task, made: Plan) -> None:
             f"   {plural(others, 'offer')} left out: this machine and others, or nodes with "
             "different numbers of GPUs, are not mixed in a run\n"
         )
-    for refused in made.rejected:
-        sys.stdout.write(f"   not {refused.offer.pool}: {refused.reason}\n")
+    for line in _passed_over(made):
+        sys.stdout.write(f"   {line}\n")
     most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"
     for said in network_lines(made):
         sys.stdout.write(f"   network: {said}\n")

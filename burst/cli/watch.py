@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TextIO, cast
 from burst.cli import words
 from burst.controller.account import Progress
 from burst.controller.observe import Fact
-from burst.cost.decide import State
 from burst.cost.events import Event
+from burst.cost.state import State
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

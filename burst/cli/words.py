@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 from burst.controller.account import Progress
-from burst.cost.decide import Active, Done, Node, State
 from burst.cost.events import (
     DriverLost,
     Event,
@@ -28,6 +27,7 @@ from burst.cost.events import (
     WorkersStarted,
 )
 from burst.cost.network import Bridge
+from burst.cost.state import Active, Done, Node, State
 from burst.records import moment
 
 KIB = 1024

@@ -16,10 +16,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar, get_args
 
-from burst.cost.decide import Active, Done, Node, Slot, State, Stopping
 from burst.cost.events import Action, Event
 from burst.cost.network import Bridge, Link
 from burst.cost.placement import Choice, Place, Refusal
+from burst.cost.state import Active, Done, Node, Slot, State, Stopping
 from burst.records import choice_json, moment, read_choice, stamp
 from burst.storage.journal import Journal
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from burst.controller.book import Book, History, NodeSpan, bill, close
 from burst.controller.observe import Fact, Observer, read_json
-from burst.cost.decide import Active, Done, Limits, Node, State, decide
+from burst.cost.decide import decide
 from burst.cost.events import (
     Action,
     Drive,
@@ -40,6 +40,7 @@ from burst.cost.mixing import members, to_measure
 from burst.cost.network import Bridge, Work
 from burst.cost.pace import Pace
 from burst.cost.placement import Choice
+from burst.cost.state import Active, Done, Limits, Node, State
 from burst.errors import LeftoverError, StorageError, TransientError
 from burst.ports import Clock, NodeRequest, NodeView, Provisioner
 from burst.records import (

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from burst.cost.decide import Active, Node
 from burst.cost.events import (
     AgentUp,
     DriverLost,
@@ -34,6 +33,7 @@ from burst.cost.events import (
 from burst.cost.mixing import to_measure
 from burst.cost.network import Link, Work
 from burst.cost.placement import Choice, Place
+from burst.cost.state import Active, Node
 from burst.errors import StorageError, TransientError
 from burst.ports import Clock, NodeView, Provisioner
 from burst.records import (

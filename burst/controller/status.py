@@ -12,11 +12,11 @@ from burst.controller.book import History, NodeSpan, read_history
 from burst.controller.observe import FactReader
 from burst.controller.runs import Run
 from burst.cost.bill import Bill
-from burst.cost.decide import Active
 from burst.cost.ledger import spent
 from burst.cost.network import Bridge
 from burst.cost.placement import Place
 from burst.cost.report import RunCost, summarise
+from burst.cost.state import Active
 from burst.ports import Clock
 from burst.records import WorkerRecord, moment
 from burst.storage.journal import Journal

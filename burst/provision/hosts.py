@@ -23,7 +23,7 @@ from burst.cost.quotes import Quote
 from burst.errors import BurstError, SetupError, TransientError
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import folder_of
+from burst.provision.rented import MachineRequest, folder_of
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators
 
@@ -178,6 +178,7 @@ class Hosts:
         self._mine: dict[str, Found] = {}  # by the name of the node that has it
         self._unseen = dict(nodes)  # on hosts that may have been silent ever since
         self._silent: set[Host] = set()  # those that did not answer, and were told of
+        self._perhaps: dict[str, set[Host]] = {}  # by node; a claim there may have been made
 
     def look(self, pool: str = "") -> tuple[Found, ...]:
         """Return what the hosts that answer say of themselves, all asked at once."""
@@ -231,20 +232,15 @@ class Hosts:
         login = Login(
             host=host.address, ip=host.address, user=host.user, key=host.key, port=host.port
         )
-        return Ssh(login, self._home / "known_hosts" / f"{host.address}-{host.port}")
+        return Ssh(login, self.key_file(host))
 
-    def launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
+    def key_file(self, host: Host) -> Path:
+        """Return where the key is kept by which a host is told from another."""
+        return self._home / "known_hosts" / f"{host.address}-{host.port}"
+
+    def launch(self, request: MachineRequest) -> None:
         """Claim a free host of the place's shape; RefusedError when there is none."""
-        del wanted, labels, log, wait_s  # a host is what it is, and free or not
+        name, place = request.name, request.place
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
             if self._claim(found, name):
@@ -261,6 +257,8 @@ class Hosts:
             return self.ssh(found.host).run(claim).strip() == name
         except BurstError as error:
             log.warning("%s cannot be claimed: %s", found.host.address, error)
+            if isinstance(error, TransientError):
+                self._perhaps.setdefault(name, set()).add(found.host)
             return False
 
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
@@ -315,14 +313,14 @@ class Hosts:
             return
         finally:
             self._unseen.pop(name, None)
-        if found is None:
-            return
-        try:
-            self.ssh(found.host).run(END.format(scratch=folder_of(name), name=name))
-        except TransientError as error:
-            log.warning(
-                "%s, where %s is: it frees itself when nobody renews its lease", error, name
-            )
+        there = self._perhaps.pop(name, set()) | ({found.host} if found else set())
+        for host in there:
+            try:
+                self.ssh(host).run(END.format(scratch=folder_of(name), name=name))
+            except TransientError as error:
+                log.warning(
+                    "%s, where %s is: it frees itself when nobody renews its lease", error, name
+                )
         self._mine.pop(name, None)
 
 

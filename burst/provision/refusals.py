@@ -2,8 +2,10 @@
 
 SkyPilot hands on text only, its own around the cloud's. The codes are those that the clouds
 document: EC2 (Amazon EC2 API Reference, "Error codes"), ECS (Alibaba Cloud, "RunInstances: error
-codes"), Lambda Cloud (API, "error codes"), Slurm (squeue(1), "JOB REASON CODES", and the messages
-of its slurm_errno.c); `burst/...` are our own. The first kind whose words occur counts, in this
+codes"), Lambda Cloud (API, "error codes"), Compute Engine and Azure (their pages on errors of
+allocation and of quota), Slurm (squeue(1), "JOB REASON CODES", and the messages of its
+slurm_errno.c), Kubernetes ("Authorization Overview", "Resource Quotas", "Images") and the
+registries behind it; `burst/...` are our own. The first kind whose words occur counts, in this
 order: a refusal for missing rights may well talk of instances and limits.
 """
 
@@ -22,7 +24,11 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         SignatureDoesNotMatch ExpiredToken Forbidden.RAM Forbidden.SubUser InvalidAccessKeyId
         IncompleteSignature invalid-api-key account-inactive NoCredentials Invalid-account
         InvalidAccount AccountNotAllowed Invalid-qos InvalidQOS QOSNotAllowed Invalid-partition
-        User's-group-not-permitted Access/permission-denied""",
+        User's-group-not-permitted Access/permission-denied PendingVerification RequestExpired
+        UnrecognizedClient Account.Arrearage global/invalid-address IAM_PERMISSION_DENIED
+        AuthorizationFailed Reason:-Unauthorized
+        cannot-create-resource cannot-list-resource cannot-get-resource cannot-patch-resource
+        cannot-delete-resource InvalidImageName pull-access-denied manifest-unknown""",
     ),
     ("price", "SpotMaxPriceTooLow InvalidSpotPriceLimit SpotPriceLimit price-limit"),
     (
@@ -30,7 +36,13 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         """MaxSpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded QuotaExceed
         ServiceQuota QuotaNotEnough QuotaInsufficient VpcLimitExceeded AddressLimitExceeded
         quota-exceeded AssocGrp AssocMax QOSGrp QOSMax QOSMin MaxJobs violates-accounting/QOS-policy
-        PartitionTimeLimit PartitionNodeLimit Requested-time-limit-is-invalid""",
+        PartitionTimeLimit PartitionNodeLimit Requested-time-limit-is-invalid QOSJobLimit
+        QOSResourceLimit QOSTimeLimit QOSUsageThreshold AssociationJobLimit
+        AssociationResourceLimit AssociationTimeLimit AccountingPolicy MaxBillingPer MaxCpuPer
+        MaxGRESPer MaxMemPer MaxNodePer MaxSubmitJobs More-processors-requested-than-permitted
+        MaxSpotFleetRequestCountExceeded ResourceLimitExceeded VolumeLimitExceeded
+        MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded SecurityGroupLimitExceeded
+        InternetGatewayLimitExceeded QUOTA_EXCEEDED exceeding-approved""",
     ),
     (
         "capacity",
@@ -38,7 +50,15 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         InsufficientReservedInstanceCapacity insufficient-capacity UnfulfillableCapacity NoStock
         OperationDenied.ZoneNotAllowed Zone.NotOnSale sold-out out-of-stock no-capacity
         not-enough-capacity burst/never-ready burst/machine-lost
-        Requested-node-configuration-is-not-available""",
+        Requested-node-configuration-is-not-available
+        Requested-partition-configuration-not-available
+        Required-partition-not-available Required-node-not-available CPU-count-per-node-can-not-be
+        Memory-specification-can-not-be Invalid-generic-resource ReservationCapacityExceeded
+        InsufficientFreeAddressesInSubnet not-supported-in-your-requested-Availability-Zone
+        ZONE_RESOURCE_POOL_EXHAUSTED SkuNotAvailable AllocationFailed
+        OverconstrainedAllocationRequest nodes-are-available
+        Insufficient-nvidia.com/gpu Insufficient-cpu Insufficient-memory
+        Cluster-may-be-out-of-resources""",
     ),
 )
 
@@ -53,8 +73,9 @@ def _words(reason: Reason, words: str) -> str:
     return "|".join([*(_pattern(word) for word in words.split()), *codes])
 
 
-_PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
-    (reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS
+_PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
+    ("quota", re.compile(r"exceeded quota: ")),  # which Kubernetes answers with Forbidden
+    *((reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS),
 )
 LONGEST = 400
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

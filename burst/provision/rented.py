@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +44,18 @@ RUN_TAG, NODE_TAG = "burst-run", "burst-node"  # what every machine carries
 GRACE_S = 120.0  # between the end of an agent and that of its machine
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineRequest:
+    """A machine that is asked for, to be one node."""
+
+    name: str
+    place: Place
+    wanted: Mapping[str, Any]  # as in Settings
+    labels: Mapping[str, str]  # whose machine it is, where machines can say so
+    log: Path  # what is said while it is made is written there
+    wait_s: float | None = None  # how long the place may let it wait; None: as it sees fit
+
+
 class Clusters(Protocol):
     """What makes and ends machines, by name: burst.provision.skypilot, burst.provision.hosts.
 
@@ -52,20 +63,8 @@ class Clusters(Protocol):
     answers, the same call may work later.
     """
 
-    def launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
-        """Make a machine; of a name that has one already, nothing more. RefusedError: none.
-
-        `wait_s` is how long the place may let a node wait; None: as it sees fit.
-        """
+    def launch(self, request: MachineRequest) -> None:
+        """Make a machine; of a name that has one already, nothing more. RefusedError: none."""
         ...
 
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
@@ -149,12 +148,21 @@ class Clouds:
         return {node: m for cloud in self._clouds for node, m in cloud.machines(run_id).items()}
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
-        for cloud in self._clouds:
-            cloud.end(run_id, node_ids)
+        self._tell(lambda cloud: cloud.end(run_id, node_ids))
 
     def keep(self, run_id: str) -> None:
+        self._tell(lambda cloud: cloud.keep(run_id))
+
+    def _tell(self, what: Callable[[Cloud], None]) -> None:
+        """Tell each cloud, whatever others answer; TransientError then if one was not told."""
+        failed: TransientError | None = None
         for cloud in self._clouds:
-            cloud.keep(run_id)
+            try:
+                what(cloud)
+            except TransientError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,21 +252,25 @@ class RentedProvisioner:
                 node.refused = (Refused(place=place, reason=reason, detail=gist, again_s=again_s),)
 
     def _make(self, node: _Node) -> None:
-        request = node.request
-        labels = {RUN_TAG: request.run_id, NODE_TAG: request.node_id}
-        name = cluster_name(request.run_id, request.node_id)
-        said = self._settings.home / "rented" / request.run_id / f"{request.node_id}.log"
-        given = (name, request.choice.place, self._settings.wanted, labels, said)
-        launch = partial(self._clusters.launch, *given, wait_s=request.wait_s)
+        run_id, node_id = node.request.run_id, node.request.node_id
+        request = MachineRequest(
+            name=cluster_name(run_id, node_id),
+            place=node.request.choice.place,
+            wanted=self._settings.wanted,
+            labels={RUN_TAG: run_id, NODE_TAG: node_id},
+            log=self._settings.home / "rented" / run_id / f"{node_id}.log",
+            wait_s=node.request.wait_s,
+        )
         try:
-            launch()
+            self._clusters.launch(request)
         except RefusedError as error:
             if node.given_up or refusals.reason_of(error.said) != "unknown":
                 raise
-            log.warning("%s, once more: %s", name, refusals.gist(error.said))
-            launch()  # SkyPilot's launches trip over each other when they furnish an account
+            log.warning("%s, once more: %s", request.name, refusals.gist(error.said))
+            # SkyPilot's launches trip over each other when they furnish an account
+            self._clusters.launch(request)
         finally:
-            self._note_machine(request)
+            self._note_machine(node.request)
 
     def _note_machine(self, request: NodeRequest) -> None:
         """Have its cloud asked at once: some forget a machine that ends before the next look."""
@@ -284,7 +296,7 @@ class RentedProvisioner:
         while not node.given_up:
             try:
                 self._clusters.down(name)
-            except TransientError as error:
+            except BurstError as error:
                 log.warning("%s: what is left of it is not ended yet: %s", name, error)
                 self._clock.sleep(5.0)
             else:
@@ -337,7 +349,7 @@ class RentedProvisioner:
         arguments += ["--ip", login.ip, "--scratch", scratch]
         arguments += ["--lease-ttl", str(self._settings.lease_ttl_s)]
         place = request.choice.place
-        if place.spot or self._settings.held:  # a job has its end, whatever its partition
+        if place.spot or place.owned:  # nobody takes a rented machine that is on-demand
             arguments += ["--cloud", place.pool.partition("/")[0]]
         marks = {
             "BURST_RUN_ID": request.run_id,

@@ -8,7 +8,9 @@ server a process for some seconds, so ask sparingly.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
+import math
 import os
 import sys
 import threading
@@ -18,7 +20,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from burst.cost.offers import Offer
+from burst.cost.offers import Offer, is_owned
 from burst.cost.placement import Place
 from burst.cost.quotes import (
     PER_HOUR,
@@ -29,14 +31,18 @@ from burst.cost.quotes import (
     BillingRule,
     Quote,
 )
-from burst.errors import BurstError, SetupError, TransientError
+from burst.errors import BurstError, SetupError, TransientError, UsageError
 from burst.ports import Clock
 from burst.provision.alibaba.settings import Settings
+from burst.provision.k8s import contexts, pod
+from burst.provision.k8s.room import PodNode, PodSize, room
 from burst.provision.pools import kind_of
 from burst.provision.refusals import RefusedError
+from burst.provision.rented import MachineRequest
 from burst.provision.sky_plugin.register import REPLACED, register, tell_server
 from burst.provision.ssh import Login
-from burst.task_specs.model import Accelerators, Amount, Resources, Task
+from burst.task_specs.infra import infra_text
+from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,7 @@ BILLING: Mapping[str, BillingRule] = {
 }
 USUAL_CATALOG = "SkyPilot's catalog"
 CATALOGS = {"alibaba": "Alibaba Cloud's prices"}  # whose words are not SkyPilot's own
+POOLS = dict.fromkeys(contexts.SKY_CLOUDS, contexts.POOL)  # what SkyPilot calls otherwise
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 ClusterState = Literal["starting", "up", "broken"]
@@ -77,10 +84,12 @@ def offers(task: Task) -> tuple[Offer, ...]:
     """
     _sky()
     with _errors():
-        named = {c.infra.cloud for c in task.candidates if c.infra.cloud is not None}
-        named = {name for name in named if kind_of(name) == "cloud"}
-        enabled = _rentable([n for n in _enabled(named) if kind_of(n) == "cloud"], named)
-        found = [offer for wanted in task.candidates for offer in _offers(wanted, task, enabled)]
+        theirs = [c for c in task.candidates if kind_of(c.infra.cloud or "") == "cloud"]
+        named = {name for c in theirs if (name := _cloud(c.infra)) is not None}
+        enabled = _rentable([n for n in _enabled(named) if _has(n)], named)
+        found = [offer for wanted in theirs for offer in _offers(wanted, task, enabled)]
+    for cloud in sorted(named - {*enabled}):
+        log.warning("SkyPilot cannot use %s; see what it wants: sky check %s", cloud, cloud)
     if not enabled:
         asked = " ".join(["sky check", *sorted(named)])
         raise SetupError("SkyPilot has no cloud enabled", hint=f"see what it wants: {asked}")
@@ -94,7 +103,7 @@ def enabled_clouds() -> tuple[str, ...]:
     """
     _sky()
     with _errors():
-        return tuple(_enabled(set()))
+        return tuple(name for name in _enabled(set()) if not is_owned(_pool(name)))
 
 
 def cheapest_gpu(cloud: str) -> Offer | None:
@@ -134,6 +143,21 @@ def _per_gpu(offer: Offer) -> Decimal:
     return offer.quote.usd_per_hour / (offer.accelerators.count if offer.accelerators else 1)
 
 
+def _cloud(infra: Infra) -> str | None:
+    """Return SkyPilot's name of the cloud that a task names."""
+    return contexts.sky_cloud(infra.region or "") if infra.cloud == contexts.POOL else infra.cloud
+
+
+def _pool(cloud: str) -> str:
+    """Return what burst calls a cloud of SkyPilot's."""
+    return POOLS.get(cloud, cloud)
+
+
+def _has(cloud: str) -> bool:
+    """Whether machines of a cloud of SkyPilot's are made by it: Slurm's are burst's business."""
+    return kind_of(_pool(cloud)) == "cloud"
+
+
 def _enabled(named: set[str]) -> list[str]:
     """Return the clouds that SkyPilot has rights for; it is made to look at named ones it has not.
 
@@ -170,11 +194,16 @@ def _rentable(enabled: list[str], named: set[str]) -> list[str]:
 def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:
     from sky.utils import registry, resources_utils
 
-    named = wanted.infra.cloud
+    named = _cloud(wanted.infra)
     for name in [cloud for cloud in enabled if named in {None, cloud}]:
         cloud: Any = registry.CLOUD_REGISTRY.from_str(name)
-        for spot in _markets(wanted, task):
-            asked = _resources(wanted, name, use_spot=spot)
+        for spot in _markets(wanted, task, _pool(name)):
+            try:
+                asked = _resources(wanted, cloud, use_spot=spot)
+            except UsageError:
+                if named is not None:
+                    raise
+                break  # a region of other clouds
             feasible = cloud.get_feasible_launchable_resources(asked, 1).resources_list
             for machine in feasible[:TYPES_PER_CLOUD]:
                 for pinned in resources_utils.make_launchables_for_valid_region_zones(
@@ -183,24 +212,31 @@ def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer
                     yield _offer(pinned, name)
 
 
-def _markets(wanted: Resources, task: Task) -> tuple[bool, ...]:
+def _markets(wanted: Resources, task: Task, pool: str) -> tuple[bool, ...]:
+    if is_owned(pool):
+        return (False,)  # SkyPilot has no spot there
     if wanted.use_spot is not None:
         return (wanted.use_spot,)
     return {"spot": (True,), "on-demand": (False,), "auto": (True, False)}[task.burst.spot]
 
 
-def _resources(wanted: Resources, cloud: str, *, use_spot: bool) -> Any:  # noqa: ANN401 - sky's
+def _resources(wanted: Resources, cloud: Any, *, use_spot: bool) -> Any:  # noqa: ANN401 - sky's
     sky = _sky()
-    infra = "/".join(part or "*" for part in (cloud, wanted.infra.region, wanted.infra.zone))
-    gpus = wanted.accelerators
-    return sky.Resources(
-        infra=infra,
-        accelerators=None if gpus is None else {gpus.kind: gpus.count},
-        instance_type=wanted.instance_type,
-        cpus=_amount(wanted.cpus),
-        memory=_amount(wanted.memory_gb),
-        use_spot=use_spot,
-    )
+    gpus, infra = wanted.accelerators, wanted.infra
+    try:
+        cloud.validate_region_zone(infra.region, infra.zone)
+        return sky.Resources(
+            cloud=cloud,
+            region=infra.region,
+            zone=infra.zone,
+            accelerators=None if gpus is None else {gpus.kind: gpus.count},
+            instance_type=wanted.instance_type,
+            cpus=_amount(wanted.cpus),
+            memory=_amount(wanted.memory_gb),
+            use_spot=use_spot,
+        )
+    except ValueError as error:  # there is no such region, or machine type
+        raise UsageError(f"infra {infra_text(infra) or cloud}: {error}") from None
 
 
 def _amount(amount: Amount | None) -> str | None:
@@ -212,9 +248,12 @@ def _amount(amount: Amount | None) -> str | None:
 def _offer(pinned: Any, cloud: str) -> Offer:  # noqa: ANN401 - sky's
     cpus, memory = pinned.cloud.get_vcpus_mem_from_instance_type(pinned.instance_type)
     gpus = pinned.accelerators or {}
+    pool, region = cloud, pinned.region or ""
+    if cloud in POOLS:
+        pool, region = contexts.pool_of(region), ""
     return Offer(
-        pool=cloud,
-        region=pinned.region or "",
+        pool=pool,
+        region=region,
         zone=pinned.zone or "",
         machine_type=pinned.instance_type,
         cpus=float(cpus or 0),
@@ -232,6 +271,7 @@ def _quote(cloud: str, usd_per_hour: float) -> Quote:
         source=f"{CATALOGS.get(cloud, USUAL_CATALOG)} of {dated:%Y-%m-%d}",
         observed_at=dated,
         billing=BILLING.get(cloud, RULE_UNKNOWN),
+        free=is_owned(_pool(cloud)),
     )
 
 
@@ -246,35 +286,15 @@ def _catalog_date(cloud: str) -> datetime:
 # Machines -----------------------------------------------------------------------------------------
 
 
-def launch(
-    name: str,
-    place: Place,
-    wanted: Mapping[str, Any],
-    labels: Mapping[str, str],
-    log: Path,
-    *,
-    wait_s: float | None,
-) -> None:
+def launch(request: MachineRequest) -> None:
     """Make a cluster of one node at a place, or bring up the one of this name; log what is said.
 
     RefusedError when the place gives none. Safe to call again for the same name.
     """
-    del wait_s  # clouds answer at once
     sky = _sky()
+    name, place, log = request.name, request.place, request.log
     _check_server(place)
-    wanted = dict(wanted)
-    mounts = wanted.pop("file_mounts", {})
-    task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
-    parts = (place.pool, place.region or "*", place.zone or "*")
-    task.set_resources(
-        sky.Resources(
-            infra="/".join(parts),
-            instance_type=place.machine_type,
-            use_spot=place.spot,
-            labels=dict(labels),
-            **wanted,
-        )
-    )
+    task = task_of(name, place, request.wanted, request.labels, request.wait_s)
     log.parent.mkdir(parents=True, exist_ok=True)
     before = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as out:
@@ -314,6 +334,41 @@ def _keyless() -> Iterator[None]:
         yield
     finally:
         del os.environ[KEYLESS_VAR]
+
+
+def task_of(
+    name: str,
+    place: Place,
+    wanted: Mapping[str, Any],
+    labels: Mapping[str, str],
+    wait_s: float | None = None,
+) -> Any:  # noqa: ANN401 - sky's
+    """Return the task of SkyPilot's whose launch makes a node's machine."""
+    sky = _sky()
+    wanted = dict(wanted)
+    mounts = wanted.pop("file_mounts", {})
+    task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
+    context = contexts.context_of(place.pool)
+    where = "/".join((place.pool, place.region or "*", place.zone or "*"))
+    task.set_resources(
+        sky.Resources(
+            infra=contexts.sky_infra(context) if context else where,
+            instance_type=place.machine_type,
+            use_spot=place.spot,
+            labels=dict(labels),
+            _cluster_config_overrides=_pod_settings(wait_s) if context else None,
+            **wanted,
+        )
+    )
+    return task
+
+
+def _pod_settings(wait_s: float | None) -> dict[str, Any]:
+    """Return what burst adds to SkyPilot's settings for a pod, which may wait so long for room."""
+    settings: dict[str, Any] = {"pod_config": pod.CONFIG}
+    if wait_s is not None:
+        settings["provision_timeout"] = max(1, math.ceil(wait_s))
+    return {cloud: copy.deepcopy(settings) for cloud in contexts.SKY_CLOUDS}
 
 
 def _whole(error: BaseException) -> str:
@@ -372,9 +427,66 @@ def _private(path: str, flags: int) -> int:
 
 
 def vacant(place: Place) -> int:
-    """Return 0: clouds do not say what they could give."""
-    del place
-    return 0
+    """Return how many pods of a place's type Kubernetes has room for; clouds do not say: 0.
+
+    0 too where nobody knows: the pods of all namespaces may not be listed, say.
+    """
+    context = contexts.context_of(place.pool)
+    if not context:
+        return 0
+    sky = _sky()
+    with _errors():
+        cpus, memory_gb = sky.Kubernetes.get_vcpus_mem_from_instance_type(place.machine_type)
+        gpus = sky.Kubernetes.get_accelerators_from_instance_type(place.machine_type) or {}
+    kind, count = next(iter(gpus.items()), ("", 0))
+    size = PodSize(cpus=cpus, memory_gb=memory_gb, gpu=kind, gpus=int(count))
+    try:
+        return sum(room(node, size) for node in pod_nodes(context))
+    except TransientError as error:
+        log.info("%s does not say what it has room for: %s", place.pool, error)
+        return 0
+
+
+def pod_nodes(context: str) -> tuple[PodNode, ...]:
+    """Return the machines of a Kubernetes cluster, asked from here, not by SkyPilot's server.
+
+    TransientError, too, if the nodes, or the pods of all namespaces, may not be listed.
+    """
+    _sky()
+    from sky.provision.kubernetes import utils
+    from sky.utils import annotations
+
+    old: Any = annotations  # it has no types; its caches are meant for processes of one request
+    with _errors():
+        old.clear_request_level_cache()
+        found = utils.get_kubernetes_node_info(context).node_info_dict.values()
+    return tuple(map(_pod_node, found))
+
+
+def _pod_node(node: Any) -> PodNode:  # noqa: ANN401 - sky's
+    kept_off = any(not taint.get("tolerated") for taint in node.taints or ())
+    kind, gpus = node.accelerator_type or "", int(node.total["accelerator_count"])
+    free = None
+    if node.cpu_free is not None and node.memory_free_gb is not None:
+        left = max(int(node.free["accelerators_available"]), 0)
+        free = PodSize(cpus=node.cpu_free, memory_gb=node.memory_free_gb, gpu=kind, gpus=left)
+    return PodNode(
+        usable=node.is_ready and not node.is_cordoned and not kept_off,
+        whole=PodSize(
+            cpus=node.cpu_count or 0.0, memory_gb=node.memory_gb or 0.0, gpu=kind, gpus=gpus
+        ),
+        free=free,
+    )
+
+
+def namespace(context: str) -> str:
+    """Return where SkyPilot's pods are in a Kubernetes cluster."""
+    _sky()
+    from sky.provision.kubernetes import utils
+
+    with _errors():
+        found: str = utils.get_namespace(context, cloud=contexts.sky_cloud(context))
+    return found
 
 
 def down(name: str) -> None:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
@@ -24,7 +23,14 @@ from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock
 from burst.provision import slurm_room
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import NODE_ID, Machine, by_node, cluster_name, folder_of
+from burst.provision.rented import (
+    NODE_ID,
+    Machine,
+    MachineRequest,
+    by_node,
+    cluster_name,
+    folder_of,
+)
 from burst.provision.slurm_site import (
     JOBS,
     LOOK,
@@ -182,42 +188,34 @@ class Slurm:
         self._ran: dict[str, Mapping[str, Machine]] = {}  # by run and node; jobs seen to run
         self._looking = threading.Lock()
 
-    def launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
+    def launch(self, request: MachineRequest) -> None:
         """Submit a node's job, unless it is there, and wait until it runs.
 
         RefusedError when the place does not take it, or it is still pending after `wait_s` or the
         cluster's `wait`, whichever is less; then it is cancelled. So it is as soon as Slurm expects
         it to start only after `wait_s`, when another place is going to be asked.
         """
-        del wanted  # nodes are what they are
+        name, place = request.name, request.place
         cluster = self._clusters.get(place.pool)
         if cluster is None:
             raise SetupError(f"{place.pool} is not in ~/.slurm/config any more")
         self._where[name] = cluster
         self._gone.discard(name)
         if self._job(cluster, name) is None:
-            number = self._submit(cluster, name, place, labels)
-            _note(log, f"{place}: job {number} was submitted")
+            number = self._submit(cluster, request)
+            _note(request.log, f"{place}: job {number} was submitted")
         try:
-            self._wait(cluster, name, wait_s)
+            self._wait(cluster, name, request.wait_s)
         except RefusedError as error:
-            _note(log, error.said)
+            _note(request.log, error.said)
             raise
 
-    def _submit(self, cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]) -> str:
-        command = shlex.join(["sbatch", *_options(cluster, name, place, labels)])
-        script = HOLD.format(scratch=folder_of(name), limit=HOLD_S)
+    def _submit(self, cluster: Cluster, request: MachineRequest) -> str:
+        options = _options(cluster, request.name, request.place, request.labels)
+        command = shlex.join(["sbatch", *options])
+        script = HOLD.format(scratch=folder_of(request.name), limit=HOLD_S)
         try:
-            return self._ask(cluster, command, script.encode()).strip()
+            return cluster.ssh(self._home).run(command, script.encode(), limit_s=LOOK_S).strip()
         except SetupError as error:
             raise RefusedError(error.message, error.message) from error
 
@@ -387,8 +385,12 @@ class Slurm:
         jobs = read_jobs(self._ask(cluster, JOBS))
         return tuple(job for job in jobs if job.state not in ENDED)
 
-    def _ask(self, cluster: Cluster, command: str, data: bytes = b"") -> str:
-        return cluster.ssh(self._home).run(command, data, limit_s=LOOK_S)
+    def _ask(self, cluster: Cluster, command: str) -> str:
+        """Return what a command says; TransientError if it fails, as while slurmctld restarts."""
+        try:
+            return cluster.ssh(self._home).run(command, limit_s=LOOK_S)
+        except SetupError as error:
+            raise TransientError(f"Slurm does not answer: {error.message}") from error
 
 
 def _options(cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]) -> Iterator[str]:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from burst.cost.quotes import Quote
-from burst.errors import Problem, SpecError
+from burst.errors import Problem, SetupError, SpecError
 from burst.provision.own import NO_PRICE, quote
 from burst.provision.ssh import Login, Ssh
+from burst.task_specs.accelerators import is_kind
 from burst.task_specs.model import Accelerators, Resources
 from burst.task_specs.units import duration_s
 
@@ -33,7 +34,7 @@ sinfo -h -N -O NodeList:128,Partition:128,StateCompact:24,CPUsState:48,Memory:24
 Gres:256,GresUsed:256"""
 JOBS = 'SLURM_TIME_FORMAT=%s squeue -h -t all -u "$(id -un)" -o "%i|%j|%T|%r|%N|%S|%e"'
 _USABLE = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv"})
-_GPU = re.compile(r"gpu(?::([A-Za-z_][^:(,]*))?:(\d+)")
+_GPU = re.compile(r"(?:^|,)gpu(?::(\(null\)|[^:(,]+))?:(\d+)(?=[(,]|$)")
 _SHAPE = re.compile(r"(\d+)CPU--(\d+)GB(?:--([^:]+):(\d+))?")
 
 
@@ -193,11 +194,16 @@ def _hosts(config: Path) -> list[str]:
     """Return the names after `Host` that are no patterns."""
     if not config.exists():
         return []
+    try:
+        text = config.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise SetupError(f"{config} cannot be read: {error.strerror}") from error
     names: dict[str, None] = {}
-    for line in config.read_text(encoding="utf-8").splitlines():
-        word, *rest = re.split(r"[\s=]+", line.strip())
+    for line in text.splitlines():
+        word, *rest = re.split(r"[\s=]+", line.partition("#")[0].strip())
         if word.lower() == "host":
-            names |= dict.fromkeys(n for n in rest if re.fullmatch(r"[A-Za-z0-9][\w.-]*", n))
+            plain = (name.strip('"') for name in rest)
+            names |= dict.fromkeys(n for n in plain if re.fullmatch(r"[A-Za-z0-9][\w.-]*", n))
     return list(names)
 
 
@@ -283,8 +289,9 @@ def _node(line: str) -> Node:
 
 def _gpus(gres: str) -> Mapping[str, int]:
     found: dict[str, int] = {}
-    for kind, count in _GPU.findall(gres):
-        found[kind or UNTYPED] = found.get(kind or UNTYPED, 0) + int(count)
+    for typed, count in _GPU.findall(gres):
+        kind = UNTYPED if typed in {"", "(null)"} else typed
+        found[kind] = found.get(kind, 0) + int(count)
     return found
 
 
@@ -310,14 +317,15 @@ def shapes(wanted: Resources, node: Node, cluster: Cluster) -> Iterator[tuple[Sh
     With GPUs, that share of CPUs and memory which goes with them; without, as many CPUs as are
     asked for, all if nothing is said.
     """
-    if wanted.accelerators is None:
+    asked = wanted.accelerators
+    if asked is None:
         yield _part(wanted, node, None), ""
         return
     for kind, count in node.gpus.items():
         known = cluster.gpu if kind == UNTYPED else kind
-        if _same(wanted.accelerators.kind, known) and count >= wanted.accelerators.count:
-            gpus = Accelerators(kind=kind, count=wanted.accelerators.count)
-            yield _part(wanted, node, gpus), wanted.accelerators.kind
+        if known and is_kind(asked.kind, known) and count >= asked.count:
+            gpus = Accelerators(kind=kind, count=asked.count)
+            yield _part(wanted, node, gpus), asked.kind
 
 
 def _part(wanted: Resources, node: Node, gpus: Accelerators | None) -> Shape:
@@ -333,9 +341,3 @@ def _part(wanted: Resources, node: Node, gpus: Accelerators | None) -> Shape:
         each = cpus if wanted.memory_gb.per_cpu else 1
         memory_gb = max(memory_gb if gpus else 0, int(-(-wanted.memory_gb.value * each // 1)))
     return Shape(cpus=cpus, memory_gb=memory_gb, gpus=gpus)
-
-
-def _same(wanted: str, there: str) -> bool:
-    """Whether a task's name of a GPU means Slurm's: A100 is nvidia_a100_80gb_pcie too."""
-    words, those = (set(re.split(r"[-_ ]", name.casefold())) for name in (wanted, there))
-    return bool(there) and words <= those

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from burst.errors import SetupError, TransientError
 
 UNREACHABLE = 255  # ssh's own exit code
 CONNECT_S = 10
+MARK = "\x1e"  # ASCII's record separator: what comes before it is the login shell's own
+_EVAL = 'eval "$(printf %b "$1")"'
+_RAW = re.compile(rb"[^A-Za-z0-9 _./:=,@%+-]")  # what a shell may take for more than it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ class Ssh:
             "ServerAliveInterval": "5",
             "ServerAliveCountMax": "6",
             "StrictHostKeyChecking": "accept-new",
-            "UserKnownHostsFile": str(self._known_hosts),
+            "UserKnownHostsFile": '"' + str(self._known_hosts).replace("%", "%%") + '"',
         }
         if login.key:
             options["IdentitiesOnly"] = "yes"
@@ -75,11 +79,10 @@ class Ssh:
         command fails.
         """
         self._known_hosts.parent.mkdir(parents=True, exist_ok=True)
-        if self.login.inside:
-            command = shlex.join([*self.login.inside, "sh", "-c", command])
+        remote = shlex.join([*self.login.inside, *for_any_shell(command)])
         try:
             done = subprocess.run(
-                [*self.argv(), command],
+                [*self.argv(), remote],
                 input=data,
                 capture_output=True,
                 check=False,
@@ -96,4 +99,19 @@ class Ssh:
             raise SetupError(
                 f"{self.login.host}: exit code {done.returncode}: {(said or out)[-2000:]}"
             )
-        return done.stdout.decode(errors="replace")
+        before, mark, told = done.stdout.decode(errors="replace").partition(MARK)
+        return told if mark else before
+
+
+def for_any_shell(command: str) -> list[str]:
+    r"""Return words that run a command of sh, whatever the login shell that takes them.
+
+    csh and fish read sh's words otherwise; these they take as they are. What the command prints
+    comes after `MARK`, as a login shell's own files may print something first.
+
+    >>> for_any_shell("ls *")[-1]
+    'printf \\0047\\0134036\\0047\\0012ls \\0052'
+    """
+    script = f"printf '\\036'\n{command}".encode("utf-8", "surrogateescape")
+    plain = _RAW.sub(lambda raw: b"\\0%03o" % raw[0][0], script)
+    return ["sh", "-c", _EVAL, "sh", plain.decode("ascii")]

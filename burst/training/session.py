@@ -264,6 +264,8 @@ class Session:
         """Show the person a line of text, in the live view and in the logs (rank 0's counts)."""
         if self.is_main:
             self._tell("note", text=text)
+            if self._context is not None:
+                sys.stdout.write(f"{text}\n")
 
     # How it works ---------------------------------------------------------------------------------
 

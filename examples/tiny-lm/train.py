@@ -5,6 +5,7 @@ Runs under `burst run task.yaml`, and unchanged under `python train.py` (one pro
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sysconfig
 from pathlib import Path
@@ -98,6 +99,14 @@ def write(model: nn.Module, start: bytes, length: int = 420) -> str:
     return bytes(text[0].tolist()).decode(errors="replace")
 
 
+def fingerprint(model: nn.Module) -> str:
+    """Return a hash of all weights: the same if and only if each bit is."""
+    seen = hashlib.sha256()
+    for weight in model.state_dict().values():
+        seen.update(weight.cpu().numpy().tobytes())
+    return seen.hexdigest()[:16]
+
+
 def main(params: dict) -> None:
     """Train, then show what was learned."""
     torch.manual_seed(0)
@@ -116,7 +125,13 @@ def main(params: dict) -> None:
         lambda step: min((step + 1) / 20, 0.55 + 0.45 * math.cos(math.pi * min(step / steps, 1.0))),
     )
     session = burst.session(
-        model=model, optimizer=optimizer, scheduler=scheduler, steps=steps, global_batch=32
+        model=model,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        steps=steps,
+        global_batch=32,
+        micro_batch=16,
+        clip_norm=1.0,
     )
     for batch in session.batches(Source()):
         scores = session.model(batch[:, :-1])
@@ -128,6 +143,7 @@ def main(params: dict) -> None:
         written = [line for line in write(model, b"def ").splitlines() if line.strip()]
         for line in written[:LINES]:
             session.note(f"  | {line[:100].rstrip()}")
+        session.note(f"weights {fingerprint(model)}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 
 from burst.errors import TransientError
 from burst.provision.refusals import RefusedError, reason_of
-from burst.provision.rented import NODE_TAG, RUN_TAG, Clusters, cluster_name
+from burst.provision.rented import NODE_TAG, RUN_TAG, Clusters, MachineRequest, cluster_name
 from pool_bench import OTHER_RUN, RUN
 from pool_benches import BENCHES
 from rented_bench import RentedBench
@@ -25,8 +25,15 @@ def clusters(bench: RentedBench) -> Clusters:
 
 
 def launch(bench: RentedBench, clusters: Clusters, run_id: str, node_id: str) -> None:
-    labels = {RUN_TAG: run_id, NODE_TAG: node_id}
-    clusters.launch(cluster_name(run_id, node_id), bench.place, {}, labels, bench.log, wait_s=None)
+    clusters.launch(
+        MachineRequest(
+            name=cluster_name(run_id, node_id),
+            place=bench.place,
+            wanted={},
+            labels={RUN_TAG: run_id, NODE_TAG: node_id},
+            log=bench.log,
+        )
+    )
 
 
 def test_a_name_has_one_machine_however_often_it_is_asked_for(

@@ -21,6 +21,7 @@ from tests.lab import image, market, slurm
 from tests.lab.hosts import GATEWAY
 from tests.lab.rig import REPO, Lab
 from tests.lab.slurm import SlurmLab
+from tests.lab.training import TOY, example, toy, undisturbed, undisturbed_example, weights
 
 pytestmark = [
     pytest.mark.e2e,
@@ -28,7 +29,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and overlays need root"),
 ]
-TOY = Path(__file__).with_name("rented")
+LONG = 700  # steps of the example: minutes, so that machines can be replaced meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -36,27 +37,6 @@ def lab() -> Iterator[Lab]:
     image.build()
     with Lab() as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> str:
-    """The hash of the toy's weights under plain `python train.py`."""
-    done = subprocess.run(
-        [sys.executable, str(TOY / "train.py")],
-        env={"PAUSE_S": "0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return weights(done.stdout)
-
-
-def weights(text: str) -> str:
-    """Return the hash that the toy printed at its end."""
-    found = re.findall(r"WEIGHTS ([0-9a-f]{64})", text)
-    assert len(found) == 1, text
-    return str(found[0])
 
 
 class Person:
@@ -86,7 +66,7 @@ class Person:
 
     def status(self) -> dict[str, Any]:
         """Return the state of this person's run."""
-        name = re.search(r"^(rented-\w{6})  everything of", self.said(), re.MULTILINE)
+        name = re.search(r"^((?:rented|tiny-lm)-\w{6})  everything of", self.said(), re.MULTILINE)
         runs = json.loads(self.burst("ls", "--all", "--json")) if name else []
         mine = [run for run in runs if name and run["run"] == name[1]]
         return mine[0] if mine else {"run": "none", "step": 0, "state": "none"}
@@ -120,10 +100,10 @@ class Person:
     def said(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
-    def check_end(self, undisturbed: str) -> None:
-        """The right weights, no machine left, and every second of each in the ledger."""
+    def check_end(self, wanted: str = "") -> None:
+        """The toy's weights or others, no machine left, every second of each in the ledger."""
         newest = self.status()["run"]
-        assert weights(self.burst("logs", newest)) == undisturbed
+        assert weights(self.burst("logs", newest)) == (wanted or undisturbed())
         assert self.nodes() == {}
         (cost,) = json.loads(self.burst("cost", newest, "--json"))
         check_ledger(self, cost)
@@ -157,7 +137,7 @@ def person(lab: Lab, tmp_path: Path) -> Iterator[Person]:
 
 
 def test_a_full_zone_is_passed_over_and_a_reclaimed_node_replaced_in_another(
-    person: Person, undisturbed: str, tmp_path: Path
+    person: Person, tmp_path: Path
 ) -> None:
     person.lab.capacity(**{"us-east-1a": {"m6i.large": 1}})
     run = person.start("run", str(with_mounts(tmp_path)), "--yes")
@@ -174,7 +154,7 @@ def test_a_full_zone_is_passed_over_and_a_reclaimed_node_replaced_in_another(
     newest = max(person.nodes())
     assert person.nodes()[newest]["zone"] != zone  # SkyPilot itself would go back there
     assert run.wait(400) == 0, person.log.read_text()
-    person.check_end(undisturbed)
+    person.check_end()
     assert re.search(r"refused +n00\d by aws/us-east-1a m6i.large spot: capacity", person.said())
 
 
@@ -203,19 +183,15 @@ def test_a_region_without_capacity_is_left_for_another(person: Person) -> None:
 
 
 @pytest.mark.slow
-def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(
-    person: Person, undisturbed: str
-) -> None:
+def test_a_reclaimed_head_costs_a_restart_from_the_last_checkpoint(person: Person) -> None:
     run = person.train(16)
     person.lose(head=True)
     assert run.wait(500) == 0, person.log.read_text()
-    person.check_end(undisturbed)
+    person.check_end()
 
 
 @pytest.mark.slow
-def test_a_notice_has_a_successor_asked_for_before_the_machine_goes(
-    person: Person, undisturbed: str
-) -> None:
+def test_a_notice_has_a_successor_asked_for_before_the_machine_goes(person: Person) -> None:
     run = person.train(9)
     before = person.nodes()
     victim = max(before)
@@ -223,12 +199,12 @@ def test_a_notice_has_a_successor_asked_for_before_the_machine_goes(
     person.until(lambda: max(person.nodes()) > victim)
     assert re.search(rf"notice +{victim} leaves in 1\d\d s", person.said())
     assert run.wait(500) == 0, person.log.read_text()
-    person.check_end(undisturbed)
+    person.check_end()
 
 
 @pytest.mark.slow
 def test_another_home_adopts_a_run_whose_controller_was_killed(
-    person: Person, undisturbed: str, tmp_path: Path
+    person: Person, tmp_path: Path
 ) -> None:
     """Law 8: the nodes train on meanwhile, and none is rented twice."""
     run = person.train(9)
@@ -238,14 +214,12 @@ def test_another_home_adopts_a_run_whose_controller_was_killed(
     person.home = str(tmp_path / "another")
     other = person.start("adopt", uri, "--yes")
     assert other.wait(400) == 0, person.log.read_text()
-    person.check_end(undisturbed)
+    person.check_end()
     person.check_kept(before)
 
 
 @pytest.mark.slow
-def test_two_controllers_race_and_one_wins(
-    person: Person, undisturbed: str, tmp_path: Path
-) -> None:
+def test_two_controllers_race_and_one_wins(person: Person, tmp_path: Path) -> None:
     """While one lives no other gets the run; one that slept too long has lost it, and obeys."""
     first = person.train(5)
     uri, before = person.status()["uri"], person.nodes()
@@ -260,14 +234,12 @@ def test_two_controllers_race_and_one_wins(
     assert first.wait(120) == 3, person.log.read_text()
     person.runs.remove(first)
     assert other.wait(400) == 0, person.log.read_text()
-    person.check_end(undisturbed)
+    person.check_end()
     person.check_kept(before)
 
 
 @pytest.mark.slow
-def test_a_server_of_skypilot_elsewhere_serves_as_well(
-    person: Person, undisturbed: str, tmp_path: Path
-) -> None:
+def test_a_server_of_skypilot_elsewhere_serves_as_well(person: Person, tmp_path: Path) -> None:
     """It has another home, so no key, state or file of SkyPilot's is shared with its client."""
     lab, elsewhere = person.lab, tmp_path / "server"
     market.furnish(elsewhere)
@@ -280,7 +252,7 @@ def test_a_server_of_skypilot_elsewhere_serves_as_well(
         person.until(lambda: person.status()["step"] >= 9)
         person.lose(head=False)
         assert run.wait(500) == 0, person.log.read_text()
-        person.check_end(undisturbed)
+        person.check_end()
     finally:
         lab.run(["sky", "api", "stop"], HOME=str(elsewhere))
         lab.run(["sky", "api", "start"])
@@ -303,7 +275,7 @@ def test_machines_end_themselves_when_nobody_takes_over(person: Person) -> None:
 
 
 @pytest.mark.slow
-def test_skypilots_server_and_database_may_be_lost(person: Person, undisturbed: str) -> None:
+def test_skypilots_server_and_database_may_be_lost(person: Person) -> None:
     """A healthy run goes on, and its machines are found by their tags at its end."""
     run = person.train(9)
     before = sorted(person.nodes())
@@ -311,7 +283,7 @@ def test_skypilots_server_and_database_may_be_lost(person: Person, undisturbed: 
     for path in (person.lab.home / ".sky").glob("state.db*"):
         path.unlink()
     assert run.wait(400) == 0, person.log.read_text()
-    person.check_end(undisturbed)
+    person.check_end()
     assert sorted(person.nodes("terminated", person.status()["run"])) == before
 
 
@@ -327,12 +299,11 @@ def test_ctrl_c_while_machines_are_made_leaves_none(person: Person) -> None:
 
 @pytest.mark.slow
 def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_recycled(
-    person: Person, undisturbed: str, tmp_path: Path
+    person: Person, tmp_path: Path
 ) -> None:
-    text = (TOY / "task.yaml").read_text().replace("infra: aws", "infra: alibaba/ap-southeast-1")
-    (tmp_path / "task.yaml").write_text(text.replace("workdir: .", f"workdir: {TOY}"))
+    task = example(tmp_path, "infra: alibaba/ap-southeast-1, cpus: 2", steps=LONG)
     person.lab.ecs_stock(**{"ap-southeast-1a": {"ecs.g7.large": 1}})
-    run = person.start("run", str(tmp_path / "task.yaml"), "--yes", "--env", "PAUSE_S=2")
+    run = person.start("run", task, "--yes")
     person.until(lambda: person.status()["step"] >= 3)
     before = person.nodes()
     assert sorted(i["zone"] for i in before.values()) == ["ap-southeast-1a", "ap-southeast-1b"]
@@ -346,26 +317,22 @@ def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_re
     person.lab.ecs_stock()
     newest = person.status()["run"]
     assert victim in person.nodes("terminated", newest)
-    assert weights(person.burst("logs", newest)) == undisturbed
+    assert weights(person.burst("logs", newest)) == undisturbed_example(LONG)
     assert person.nodes() == {}
     assert re.search(r"refused +n00\d by alibaba/ap-southeast-1a .*: capacity", person.said())
     (cost,) = json.loads(person.burst("cost", newest, "--json"))
     check_ledger(person, cost, exact_s=65.0)  # ECS tells minutes
 
 
-def at_lambda(folder: Path) -> str:
-    """Return the toy's task for Lambda Cloud, which has no role or metadata for its machines."""
-    text = (TOY / "task.yaml").read_text().replace("infra: aws, cpus: 2", "infra: lambda, cpus: 4")
-    (folder / "task.yaml").write_text(text.replace("workdir: .", f"workdir: {TOY}"))
-    return str(folder / "task.yaml")
+AT_LAMBDA = "infra: lambda, cpus: 4"  # no role or metadata for its machines
 
 
 @pytest.mark.slow
 def test_lambda_cloud_passes_over_a_full_region_and_replaces_a_machine_that_is_lost(
-    person: Person, undisturbed: str, tmp_path: Path
+    person: Person, tmp_path: Path
 ) -> None:
     person.lab.lambda_stock(**{"us-east-1": {"cpu_4x_general": 0}})
-    run = person.start("run", at_lambda(tmp_path), "--yes", "--env", "PAUSE_S=1")
+    run = person.start("run", example(tmp_path, AT_LAMBDA, steps=LONG), "--yes")
     person.until(lambda: person.status()["step"] >= 3)
     before = person.nodes()
     assert {i["region"] for i in before.values()} == {"us-west-1"}
@@ -379,7 +346,7 @@ def test_lambda_cloud_passes_over_a_full_region_and_replaces_a_machine_that_is_l
     assert run.wait(500) == 0, person.log.read_text()
     person.lab.lambda_stock()
     newest = person.status()["run"]
-    assert weights(person.burst("logs", newest)) == undisturbed
+    assert weights(person.burst("logs", newest)) == undisturbed_example(LONG, cpus=4)
     assert person.nodes() == {}
     refused = re.findall(r"refused +n\d+ by lambda/(\S+) .*: capacity", person.said())
     assert set(refused) == {"us-east-1"}
@@ -396,13 +363,13 @@ def test_lambda_cloud_has_no_machine_left_after_ctrl_c_in_the_middle_of_set_up(
     person: Person, tmp_path: Path
 ) -> None:
     """And those that a killed controller leaves, which cannot end themselves, doctor ends."""
-    run = person.start("run", at_lambda(tmp_path), "--yes")
+    run = person.start("run", toy(tmp_path, AT_LAMBDA), "--yes")
     person.until(lambda: person.nodes() != {})
     run.send_signal(signal.SIGINT)
     assert run.wait(180) == 130, person.log.read_text()
     person.runs.remove(run)
     assert person.nodes() == {}
-    run = person.start("run", at_lambda(tmp_path), "--yes")
+    run = person.start("run", toy(tmp_path, AT_LAMBDA), "--yes")
     person.until(lambda: len(person.nodes()) == 2)
     person.kill(run)
     told = json.loads(person.burst("doctor", "--reap", "--yes", "--json"))
@@ -431,12 +398,10 @@ def own_hosts(person: Person) -> Iterator[list[str]]:
         path.unlink()
 
 
-@pytest.mark.slow
 def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
-    person: Person, undisturbed: str, own_hosts: list[str], tmp_path: Path
+    person: Person, own_hosts: list[str], tmp_path: Path
 ) -> None:
-    text = (TOY / "task.yaml").read_text().replace("infra: aws", "infra: ssh/lab")
-    (tmp_path / "task.yaml").write_text(text.replace("workdir: .", f"workdir: {TOY}"))
+    task = example(tmp_path, "infra: ssh/lab, cpus: 2", steps=200)
 
     def claims() -> dict[str, str]:
         said = json.loads(person.burst("doctor", "--json", check=False))
@@ -444,7 +409,7 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
         return {one["what"].partition(" ")[0]: one["detail"] for one in hosts}
 
     assert all("free" in detail for detail in claims().values())
-    run = person.start("run", str(tmp_path / "task.yaml"), "--yes")
+    run = person.start("run", task, "--yes")
     person.until(lambda: person.status()["step"] >= 9)
     newest = person.status()["run"]
     known = json.loads(person.burst("status", newest, "--json"))["nodes"]
@@ -452,7 +417,7 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
     lost = next(host for host, detail in claims().items() if other in detail)
     person.lab.cut(f"own-{lost}")
     assert run.wait(500) == 0, person.log.read_text()
-    assert weights(person.burst("logs", newest)) == undisturbed
+    assert weights(person.burst("logs", newest)) == undisturbed_example(200)
     assert "takes its place" in person.said()
     there = claims()
     assert sorted(there) == own_hosts
@@ -463,21 +428,18 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
 
 @pytest.mark.slow
 def test_a_run_overflows_from_own_hosts_to_the_cloud_and_comes_back(
-    person: Person, undisturbed: str, own_hosts: list[str], tmp_path: Path
+    person: Person, own_hosts: list[str], tmp_path: Path
 ) -> None:
     """Colleagues have all hosts but one; once they leave, what was rented is given back."""
     pools = Path(person.home) / "pools.yaml"
     known = json.loads(pools.read_text())
     known["ssh"]["lab"]["usd_per_hour"] = 0  # what was bought is paid for
     pools.write_text(json.dumps(known))
-    text = (TOY / "task.yaml").read_text().replace("workdir: .", f"workdir: {TOY}")
-    text = text.replace("{infra: aws, cpus: 2}", "{cpus: 2, any_of: [infra: ssh/lab, infra: aws]}")
-    (tmp_path / "task.yaml").write_text(
-        f"{text}  pools: {{overflow_after: 15s, return_after: 20s}}\n"
-    )
+    anywhere = "cpus: 2, any_of: [infra: ssh/lab, infra: aws]"
+    task = toy(tmp_path, anywhere, "pools: {overflow_after: 15s, return_after: 20s}")
     for host in own_hosts[1:]:
         on_host(person, host, 'mkdir -p ~/.burst; ln -s colleague ~/.burst/claim-"$(uname -n)"')
-    run = person.start("run", str(tmp_path / "task.yaml"), "--yes", "--env", "PAUSE_S=2.5")
+    run = person.start("run", task, "--yes", "--env", "PAUSE_S=2.5")
     person.until(lambda: person.status()["step"] >= 4 and len(person.nodes()) == 1)
     (rented,) = person.nodes()
     for host in own_hosts[1:]:
@@ -485,7 +447,7 @@ def test_a_run_overflows_from_own_hosts_to_the_cloud_and_comes_back(
     person.until(lambda: person.nodes() == {})
     assert run.wait(600) == 0, person.log.read_text()
     newest = person.status()["run"]
-    assert weights(person.burst("logs", newest)) == undisturbed
+    assert weights(person.burst("logs", newest)) == undisturbed()
     assert list(person.nodes("terminated", newest)) == [rented]
     (cost,) = json.loads(person.burst("cost", newest, "--json"))
     places = {row["node_id"]: row["pool"] for row in cost["rows"]}
@@ -523,23 +485,19 @@ def slurm_of_two(person: Person) -> Iterator[SlurmLab]:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_full_slurm_overflows_to_a_cloud_and_takes_the_run_back_once_it_is_free(
-    person: Person, undisturbed: str, slurm_of_two: SlurmLab, tmp_path: Path
+    person: Person, slurm_of_two: SlurmLab, tmp_path: Path
 ) -> None:
     """Slurm says that the colleague's job may take a day, so nothing waits for ten minutes."""
-    own, rented = "infra: slurm/lab/gpu, cpus: 8, memory: 4", "infra: aws, cpus: 2, use_spot: false"
+    own, rented = "infra: slurm/lab/gpu, cpus: 2, memory: 4", "infra: aws, cpus: 2, use_spot: false"
     pools = "pools: {prefer: [slurm/lab], overflow_after: 10m, return_after: 5s}"
-    text = (TOY / "task.yaml").read_text().replace("workdir: .", f"workdir: {TOY}")
-    text = text.replace(
-        "resources: {infra: aws, cpus: 2}", f"resources: {{any_of: [{{{own}}}, {{{rented}}}]}}"
-    )
-    (tmp_path / "task.yaml").write_text(f"{text}  {pools}\n")
-    colleague = ["sbatch", "--parsable", "-p", "gpu", "-c", "8", "-o", "/dev/null"]
+    task = example(tmp_path, f"any_of: [{{{own}}}, {{{rented}}}]", pools, steps=LONG)
+    colleague = ["sbatch", "--parsable", "-p", "gpu", "-c", "2", "-o", "/dev/null"]
     job = slurm_of_two.run([*colleague, "--wrap", "sleep 3600"]).strip()
 
     def jobs() -> dict[str, str]:
         return {n: s for n, s in slurm_of_two.jobs().items() if n.startswith("burst-")}
 
-    run = person.start("run", str(tmp_path / "task.yaml"), "--yes", "--env", "PAUSE_S=2")
+    run = person.start("run", task, "--yes")
     person.until(lambda: person.status()["step"] >= 3)
     assert list(jobs().values()) == ["RUNNING"], "the one that was queued was cancelled"
     (away,) = person.nodes()
@@ -551,7 +509,7 @@ def test_a_full_slurm_overflows_to_a_cloud_and_takes_the_run_back_once_it_is_fre
     newest = person.status()["run"]
     assert jobs() == {}
     assert slurm_of_two.left(newest) == []
-    person.check_end(undisturbed)
+    person.check_end(undisturbed_example(LONG))
     (cost,) = json.loads(person.burst("cost", newest, "--json"))
     pools_of = {row["node_id"]: row["pool"] for row in cost["rows"]}
     assert sorted(pools_of.values()) == ["aws", "slurm/lab", "slurm/lab"]
@@ -562,11 +520,12 @@ def with_mounts(folder: Path) -> Path:
     """Return the toy's task, with a file for the home and a folder outside it on each node."""
     (folder / "given").mkdir()
     (folder / "given" / "words.txt").write_text("hello")
-    text = (TOY / "task.yaml").read_text().replace("workdir: .", f"workdir: {TOY}")
+    task = Path(toy(folder, "infra: aws, cpus: 2"))
     mounts = f"{{~/.config/hello.txt: {folder}/given/words.txt, /srv/given: {folder}/given}}"
     check = "cmp ~/.config/hello.txt /srv/given/words.txt"
-    (folder / "task.yaml").write_text(f"{text}file_mounts: {mounts}\nsetup: {check}\n")
-    return folder / "task.yaml"
+    with task.open("a") as more:
+        more.write(f"file_mounts: {mounts}\nsetup: {check}\n")
+    return task
 
 
 def check_ledger(

@@ -17,6 +17,7 @@ import pytest
 
 from tests.lab import slurm
 from tests.lab.slurm import REPO, ROOT, SlurmLab
+from tests.lab.training import example, undisturbed_example, weights
 
 pytestmark = [
     pytest.mark.e2e,
@@ -24,8 +25,8 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces and installing Slurm need root"),
 ]
-TOY = Path(__file__).with_name("rented")
-RESOURCES = "resources: {infra: slurm/lab/gpu, cpus: 8, memory: 4}"  # all CPUs of a node
+STEPS = 500  # minutes, so that a time limit may come and go meanwhile
+RESOURCES = "infra: slurm/lab/gpu, cpus: 2, memory: 4"  # all CPUs of a node
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +34,6 @@ def lab() -> Iterator[SlurmLab]:
     slurm.install()
     with SlurmLab(nodes=4, grace_s=40) as made:
         yield made
-
-
-def weights(text: str) -> str:
-    """Return the hash that the toy printed at its end."""
-    found = re.findall(r"WEIGHTS ([0-9a-f]{64})", text)
-    assert len(found) == 1, text
-    return str(found[0])
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> str:
-    """The hash of the toy's weights under plain `python train.py`."""
-    argv = [sys.executable, str(TOY / "train.py")]
-    env = {"PAUSE_S": "0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True, timeout=120)
-    return weights(done.stdout)
 
 
 class Person:
@@ -64,13 +49,8 @@ class Person:
         return self.lab.run([sys.executable, "-m", "burst.cli", *argv], check=check)
 
     def task(self, resources: str = RESOURCES) -> str:
-        """Write the toy's task for this cluster; return where."""
-        text = (TOY / "task.yaml").read_text()
-        text = text.replace("resources: {infra: aws, cpus: 2}", resources)
-        text = text.replace("s3://burst-lab/runs", f"file://{ROOT}/runs")
-        path = self.folder / "task.yaml"
-        path.write_text(text.replace("workdir: .", f"workdir: {TOY}"))
-        return str(path)
+        """Write the example's task for this cluster; return where."""
+        return example(self.folder, resources, steps=STEPS, run_uri=f"file://{ROOT}/runs")
 
     def start(self, *argv: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as out:
@@ -83,7 +63,7 @@ class Person:
 
     def status(self) -> dict[str, Any]:
         """Return the state of this person's run."""
-        name = re.search(r"^(rented-\w{6})  everything of", self.said(), re.MULTILINE)
+        name = re.search(r"^(tiny-lm-\w{6})  everything of", self.said(), re.MULTILINE)
         runs = json.loads(self.burst("ls", "--all", "--json")) if name else []
         mine = [run for run in runs if name and run["run"] == name[1]]
         return mine[0] if mine else {"run": "none", "step": 0, "state": "none"}
@@ -105,11 +85,11 @@ class Person:
         node = next(name for name, leads in self.up().items() if leads is head)
         return self.lab.job(f"burst-{self.status()['run']}-{node}")
 
-    def check_end(self, undisturbed: str) -> None:
+    def check_end(self) -> None:
         """The right weights, no job left, nothing of the run on any node, and a row for each."""
         newest = self.status()["run"]
         assert self.lab.jobs() == {}
-        assert weights(self.burst("logs", newest)) == undisturbed
+        assert weights(self.burst("logs", newest)) == undisturbed_example(STEPS)
         (cost,) = json.loads(self.burst("cost", newest, "--json"))
         assert len({row["node_id"] for row in cost["rows"]}) == 3
         self.until(lambda: self.lab.left(newest) == [], 20)
@@ -126,7 +106,7 @@ def person(lab: SlurmLab, tmp_path: Path) -> Iterator[Person]:
     (lab.home / ".burst/pools.yaml").unlink(missing_ok=True)
 
 
-def test_a_cancelled_job_is_replaced(person: Person, undisturbed: str) -> None:
+def test_a_cancelled_job_is_replaced(person: Person) -> None:
     run = person.start("run", person.task(), "--yes")
     person.until(lambda: person.status()["step"] >= 9)
     assert len(set(person.lab.nodes().values())) == 2
@@ -134,14 +114,12 @@ def test_a_cancelled_job_is_replaced(person: Person, undisturbed: str) -> None:
     assert "error" not in there
     person.lab.run(["scancel", person.job_of()])
     assert run.wait(300) == 0, person.said()
-    person.check_end(undisturbed)
+    person.check_end()
     assert "takes its place" in person.said()
 
 
-def test_a_time_limit_is_a_notice_and_its_successor_is_there_before(
-    person: Person, undisturbed: str
-) -> None:
-    run = person.start("run", person.task(), "--yes", "--env", "PAUSE_S=2")
+def test_a_time_limit_is_a_notice_and_its_successor_is_there_before(person: Person) -> None:
+    run = person.start("run", person.task(), "--yes")
     person.until(lambda: person.status()["step"] >= 5)
     job = person.job_of()
     person.lab.run(["scontrol", "update", f"JobId={job}", "TimeLimit=2"])
@@ -149,32 +127,31 @@ def test_a_time_limit_is_a_notice_and_its_successor_is_there_before(
     assert job in person.lab.nodes()
     assert re.search(r"notice +n00\d leaves in \d+ s", person.said())
     assert run.wait(400) == 0, person.said()
-    person.check_end(undisturbed)
+    person.check_end()
     assert person.lab.how_ended(job) == "TIMEOUT"
 
 
-def test_a_preempted_job_is_heard_of_at_once(person: Person, undisturbed: str) -> None:
+def test_a_preempted_job_is_heard_of_at_once(person: Person) -> None:
     places = ", ".join(
-        f"{{infra: slurm/lab/{name}, cpus: 8, memory: 4}}" for name in ("spot", "gpu")
+        f"{{infra: slurm/lab/{name}, cpus: 2, memory: 4}}" for name in ("spot", "gpu")
     )
-    resources = f"resources: {{ordered: [{places}]}}\nenvs: {{PAUSE_S: 1}}"
-    run = person.start("run", person.task(resources), "--yes")
+    run = person.start("run", person.task(f"ordered: [{places}]"), "--yes")
     person.until(lambda: person.status()["step"] >= 5)
     victim = person.job_of()
     node = person.lab.nodes()[victim]
     person.lab.run(
-        ["sbatch", "-p", "gpu", "-w", node, "-c", "8", "-o", "/dev/null", "--wrap", "sleep 600"]
+        ["sbatch", "-p", "gpu", "-w", node, "-c", "2", "-o", "/dev/null", "--wrap", "sleep 600"]
     )
     person.until(lambda: "notice" in person.said(), 30)
     assert run.wait(400) == 0, person.said()
     person.lab.clear()
-    person.check_end(undisturbed)
+    person.check_end()
     assert person.lab.how_ended(victim) == "PREEMPTED"
 
 
 def test_a_partition_that_stays_full_refuses_for_lack_of_capacity(person: Person) -> None:
     for _ in person.lab.names:
-        fill = ["sbatch", "-p", "gpu", "-c", "8", "-o", "/dev/null", "--wrap", "sleep 600"]
+        fill = ["sbatch", "-p", "gpu", "-c", "2", "-o", "/dev/null", "--wrap", "sleep 600"]
         person.lab.run(fill)
     (person.lab.home / ".burst/pools.yaml").write_text("slurm: {lab: {wait: 4s}}\n")
     run = person.start("run", person.task(), "--yes")
@@ -186,14 +163,14 @@ def test_a_partition_that_stays_full_refuses_for_lack_of_capacity(person: Person
 
 
 def test_jobs_end_themselves_when_nobody_takes_over(person: Person) -> None:
-    (person.lab.home / ".burst/pools.yaml").write_text("rented: {dead_man: 40s}\n")
-    run = person.start("run", person.task(), "--yes", "--env", "PAUSE_S=2")
+    (person.lab.home / ".burst/pools.yaml").write_text("rented: {dead_man: 80s}\n")
+    run = person.start("run", person.task(), "--yes")
     person.until(lambda: person.status()["step"] >= 3)
     run.kill()
     run.wait()
     person.run = None
     named = [f"burst-{person.status()['run']}-n00{n} on slurm" for n in (1, 2)]
-    person.until(lambda: person.burst("doctor", "--reap", check=False).split("\n")[:2] == named, 15)
-    person.until(lambda: person.lab.jobs() == {}, 120)
+    person.until(lambda: person.burst("doctor", "--reap", check=False).split("\n")[:2] == named, 60)
+    person.until(lambda: person.lab.jobs() == {}, 160)
     person.until(lambda: person.lab.left(person.status()["run"]) == [], 20)
     assert person.burst("doctor", "--reap") == "no machine of a run that nobody drives\n"

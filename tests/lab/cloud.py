@@ -47,6 +47,7 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import run_simple
 
+from moto_s3 import one_write_at_a_time
 from tests.lab import hosts
 from tests.lab.alibaba import Alibaba, key_of
 from tests.lab.lambda_cloud import NETWORK as LAMBDA
@@ -306,6 +307,7 @@ def main() -> None:
     for work in (server.serve_forever, metadata.serve_forever, cloud.follow):
         threading.Thread(target=work, daemon=True).start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    one_write_at_a_time()
     moto = DomainDispatcherApplication(create_backend_app)
     run_simple(
         "0.0.0.0",  # noqa: S104 - of a namespace without a way out

@@ -66,7 +66,7 @@ PartitionName=spot Nodes=ALL MaxTime=24:00:00 State=UP PriorityTier=1 PreemptMod
 GraceTime={grace_s}
 """
 NODE = (
-    "NodeName=n{n} NodeHostname={host} NodeAddr={address} Port={port} CPUs=8 RealMemory=16000 "
+    "NodeName=n{n} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory=16000 "
     "Gres=gpu:A100:4 State=UNKNOWN"
 )
 SSHD = """Port {port}

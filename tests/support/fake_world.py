@@ -10,7 +10,7 @@ from typing import Any
 
 from burst.controller.book import Book, read_history
 from burst.controller.loop import Controller, Tools
-from burst.cost.decide import Limits
+from burst.cost.state import Limits
 from burst.provision.fake import FakeCloud, FakeProvisioner
 from burst.records import (
     ORDER,

@@ -85,7 +85,10 @@ class HostsBench(RentedBench):
     def fill(self) -> None:
         clusters = self.clusters()
         for number in range(len(self.ADDRESSES) - len(self._claims())):
-            clusters.launch(f"burst-else-abcdef-n{number}", self.place, {}, {}, Path(), wait_s=None)
+            name = f"burst-else-abcdef-n{number}"
+            clusters.launch(
+                rented.MachineRequest(name=name, place=self.place, wanted={}, labels={}, log=Path())
+            )
 
     @contextmanager
     def silent(self) -> Iterator[None]:

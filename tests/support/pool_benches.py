@@ -28,6 +28,8 @@ from burst.storage.open import open_store
 from cli_scene import StillClock
 from cloud_benches import AlibabaBench, LambdaBench
 from ecs_scene import at_alibaba
+from kube_bench import KubernetesBench
+from kube_scene import at_kubernetes
 from lambda_emulator import LambdaEmulator
 from own_benches import HostsBench, SlurmBench
 from pool_bench import NODES, OTHER_RUN, RUN, Bench, Calls, as_told
@@ -207,6 +209,12 @@ def _alibaba(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 @contextmanager
+def _kubernetes(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with at_kubernetes(home) as scene:
+        yield KubernetesBench(home, patch, scene)
+
+
+@contextmanager
 def _lambda(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with LambdaEmulator(RestlessClock()) as emulator:
         yield LambdaBench(home, patch, emulator)
@@ -254,6 +262,7 @@ BENCHES = {
     "rented": Kind(make=_rented),
     "hosts": Kind(make=_hosts),
     "alibaba": Kind(make=_alibaba, marks=SERVES),
+    "kubernetes": Kind(make=_kubernetes, marks=SERVES),
     "lambda": Kind(make=_lambda),
     "slurm": Kind(make=_slurm),
     "slurm-daemons": Kind(make=_slurm_daemons, needs=("slurm_lab",), marks=REAL),

@@ -73,20 +73,10 @@ class ClustersOf:
         self.launch = calls.counted(self._launch)
         self.login = calls.counted(self._login)
 
-    def _launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
-        del wanted, log, wait_s
-        if name not in self._known:
-            self._cloud.make(place, labels)
-            self._known[name] = (labels[RUN_TAG], labels[NODE_TAG])
+    def _launch(self, request: rented.MachineRequest) -> None:
+        if request.name not in self._known:
+            self._cloud.make(request.place, request.labels)
+            self._known[request.name] = (request.labels[RUN_TAG], request.labels[NODE_TAG])
 
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
         del refresh

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from burst.cost.decide import Limits
 from burst.cost.placement import Choice, Place
+from burst.cost.state import Limits
 from burst.records import RunRecord
 
 CHOICE = Choice(

@@ -133,6 +133,8 @@ class HostsPool:
         here = _At(self.name, host)
         if isinstance(answer, BurstError):
             fix = f"let this command work without a password: {host.login_command} true"
+            if "Host key verification failed" in str(answer):
+                fix = f"if it was set up anew, forget its old key: rm {self.hosts.key_file(host)}"
             yield here.finding("answers", str(answer), works=False, fix=fix)
             return
         found, said, off_s = answer

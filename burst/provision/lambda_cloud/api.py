@@ -12,7 +12,8 @@ import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -116,11 +117,14 @@ class LambdaApi:
     def machine_types(self) -> Mapping[str, MachineType]:
         """Return what there is by name; LambdaError or TransientError if Lambda does not say."""
         found: Mapping[str, Any] = self.request("GET", "/instance-types")
-        return {name: _machine_type(name, raw) for name, raw in found.items()}
+        with _understood():
+            return {name: _machine_type(name, raw) for name, raw in found.items()}
 
     def instances(self) -> tuple[Instance, ...]:
         """Return the account's machines, those ended lately perhaps too. Errors as above."""
-        return tuple(_instance(raw) for raw in self.request("GET", "/instances"))
+        found = self.request("GET", "/instances")
+        with _understood():
+            return tuple(_instance(raw) for raw in found)
 
     def launch(self, wanted: Launch) -> str:
         """Launch a machine, once, and return its id.
@@ -137,8 +141,9 @@ class LambdaApi:
                 "tags": [{"key": key, "value": value} for key, value in tags.items()],
             }
             answer = self.request("POST", "/instance-operations/launch", body, again=False)
-        (made,) = answer["instance_ids"]
-        return str(made)
+        with _understood():
+            (made,) = answer["instance_ids"]
+            return str(made)
 
     def terminate(self, instance_ids: Collection[str]) -> None:
         """End machines; nothing happens for none. LambdaError (`GONE`) if one is unknown."""
@@ -178,7 +183,7 @@ class LambdaApi:
         asked = urllib.request.Request(self._url + path, data, headers, method=method)  # noqa: S310 - the person's own URL
         self._pace.call()
         try:
-            with self._opener.open(asked, timeout=SILENT_S) as answer:
+            with self._opener.open(asked, timeout=SILENT_S) as answer, _understood():
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             with error:
@@ -186,8 +191,6 @@ class LambdaApi:
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise LostAnswerError(f"Lambda Cloud does not answer: {reason}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise LostAnswerError(f"Lambda Cloud's answer makes no sense: {error!r}") from error
 
 
 class _TooManyError(TransientError):
@@ -196,6 +199,15 @@ class _TooManyError(TransientError):
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"Lambda Cloud says that it is asked too often; again in {wait_s:.0f} s")
         self.wait_s = wait_s
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Take an answer of another shape than Lambda documents for one that was lost."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LostAnswerError(f"Lambda Cloud's answer makes no sense: {error!r}") from error
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

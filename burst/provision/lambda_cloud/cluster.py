@@ -113,7 +113,7 @@ def _launch(api: LambdaApi, clock: Clock, launch: Launch, known: Collection[str]
         until_s = clock.monotonic() + APPEAR_S
         while clock.monotonic() < until_s:
             clock.sleep(POLL_S)
-            for one in api.instances():
+            for one in (_look(api, give_up=False) or {}).values():
                 if one.name == launch.name and one.costs and one.instance_id not in known:
                     return one.instance_id
         raise

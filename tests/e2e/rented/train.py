@@ -41,7 +41,7 @@ def main() -> None:
         session.step(loss, tokens=values.numel())
     if session.is_main:
         raw = b"".join(weight.detach().numpy().tobytes() for weight in model.parameters())
-        print("WEIGHTS", hashlib.sha256(raw).hexdigest(), flush=True)  # noqa: T201
+        print("weights", hashlib.sha256(raw).hexdigest(), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from burst.cost.placement import Place
 from burst.errors import SetupError, TransientError
 from burst.provision.lambda_cloud.cluster import HEAD
 from burst.provision.refusals import RefusedError, reason_of
-from burst.provision.rented import cluster_name
+from burst.provision.rented import MachineRequest, cluster_name
 from burst.task_specs.names import MAX_CLOUD_NAME
 from lambda_emulator import LAUNCH, Fault, LambdaEmulator, StepClock
 
@@ -291,8 +291,11 @@ def test_a_server_that_would_rent_by_skypilots_own_code_is_told_apart(
     assert "lambda is left out" in caplog.text
     assert skypilot._rentable(["aws"], {"aws"}) == ["aws"]
     place = Place(pool="lambda", region="us-east-1", machine_type="gpu_1x_a10")
+    request = MachineRequest(
+        name="burst-toy-abcdef-n001", place=place, wanted={}, labels={}, log=tmp_path / "log"
+    )
     with pytest.raises(RefusedError, match=says):
-        skypilot.launch("burst-toy-abcdef-n001", place, {}, {}, tmp_path / "log", wait_s=None)
+        skypilot.launch(request)
 
 
 def test_a_server_with_it_is_as_good_as_any(server: list[Plugin]) -> None:

@@ -165,9 +165,15 @@ def test_what_nothing_here_can_run_ends_with_4_and_the_reason(
     assert said.code == 4
     assert said.err == (
         "error: nothing here can run big\n"
-        "  local    is in local, the task names aws\n"
+        "  local: not asked, the task names infra aws\n"
         "hint: burst doctor shows what this machine and your SSH hosts have\n"
     )
+
+
+def test_a_plan_says_of_each_place_it_passes_over_why(burst: Call, file: Path) -> None:
+    file.write_text(IMPOSSIBLE)
+    said = burst("plan", file)
+    assert said.out.startswith("   local: not asked, the task names infra aws\nbig: ")
 
 
 @pytest.mark.parametrize("command", [["plan"], ["run", "--dry-run"]])
@@ -179,7 +185,7 @@ def test_with_json_too_what_nothing_can_run_ends_with_4(
     assert said.code == 4
     found = json.loads(said.out)
     assert found["candidates"] == []
-    assert found["rejected"][0]["reason"] == "is in local, the task names aws"
+    assert found["rejected"][0]["reason"] == "not asked, the task names infra aws"
     assert said.err.startswith("error: nothing here can run big\n")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from burst.cli.watch import BarWatcher, LineWatcher, Unbreakable, watcher
-from burst.cost.decide import Active
 from burst.cost.events import StopAsked, Tick
+from burst.cost.state import Active
 from burst.records import stamp
 from cli_scene import BEGIN, StillClock, at
 

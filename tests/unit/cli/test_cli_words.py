@@ -9,7 +9,6 @@ import pytest
 
 from burst.cli import words
 from burst.controller.account import Progress
-from burst.cost.decide import Active, Done, Node, Slot, State, Stopping
 from burst.cost.events import (
     AgentUp,
     DriverLost,
@@ -35,6 +34,7 @@ from burst.cost.events import (
 )
 from burst.cost.network import Bridge, Link, Work
 from burst.cost.placement import Place
+from burst.cost.state import Active, Done, Node, Slot, State, Stopping
 from burst.records import stamp
 from cli_scene import BEGIN, at
 

@@ -14,8 +14,8 @@ import pytest
 from fake_world import Deadly, Killed, World, check_books
 
 from burst.controller.book import read_history
-from burst.cost.decide import Done, Limits
 from burst.cost.placement import Choice, Place
+from burst.cost.state import Done, Limits
 from burst.errors import TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision.fake import FakeProvisioner, Faults, Machine

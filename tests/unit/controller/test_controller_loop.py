@@ -11,7 +11,7 @@ from fake_world import LIMITS, Deadly, Killed, World
 
 from burst.controller.account import legs
 from burst.controller.book import read_history
-from burst.cost.decide import Done
+from burst.cost.state import Done
 from burst.errors import OwnedError
 from burst.provision.fake import Faults
 from burst.storage.journal import Journal

@@ -9,7 +9,7 @@ import pytest
 from fake_world import Killed, World, check_books
 
 from burst.controller.loop import STORE_LIMIT_S
-from burst.cost.decide import Limits
+from burst.cost.state import Limits
 from burst.errors import StorageError, TransientError
 from some_run import CHOICE, RUN
 

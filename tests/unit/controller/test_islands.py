@@ -12,8 +12,8 @@ import pytest
 from fake_world import Deadly, Killed, World, check_books, own_and_rented
 
 from burst.controller.book import read_history, read_state
-from burst.cost.decide import Active
 from burst.cost.network import Bridge, Link, island
+from burst.cost.state import Active
 from burst.ports import NodeRequest
 from burst.provision.fake import FAST, Faults
 from burst.records import attempt_key

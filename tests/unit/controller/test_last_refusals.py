@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from burst.controller.book import Book
 from burst.controller.last_refusals import last_refusals
 from burst.controller.runs import Run
-from burst.cost.decide import Active
 from burst.cost.events import Event, LaunchRefused, NodeLost, Refused
 from burst.cost.placement import Place, Reason
+from burst.cost.state import Active
 from burst.storage.journal import Journal
 from burst.storage.memory import MemoryStore
 from some_run import RUN

@@ -9,7 +9,7 @@ import pytest
 from fake_world import Deadly, Killed, World, check_books, own_and_rented
 
 from burst.controller.book import read_history
-from burst.cost.decide import Done
+from burst.cost.state import Done
 from burst.ports import NodeRequest
 from burst.provision.fake import Faults
 from burst.storage.journal import Journal

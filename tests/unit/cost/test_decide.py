@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from burst.cost.decide import Active, Done, Limits, State, decide
+from burst.cost.decide import decide
 from burst.cost.events import (
     Action,
     AgentUp,
@@ -37,6 +37,7 @@ from burst.cost.events import (
     WorkersStarted,
 )
 from burst.cost.placement import Choice, Place
+from burst.cost.state import Active, Done, Limits, State
 
 HERE = Choice(
     place=Place(pool="local", machine_type="box", owned=True), usd_per_hour=Decimal("3.60")

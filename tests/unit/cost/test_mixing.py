@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from burst.cost.decide import Active, Done, Limits, Node, NodeState, Slot, decide
+from burst.cost.decide import decide
 from burst.cost.events import (
     End,
     Event,
@@ -20,6 +20,7 @@ from burst.cost.events import (
 from burst.cost.mixing import members, to_measure
 from burst.cost.network import Bridge, Link, Work
 from burst.cost.placement import Choice, Place, refused
+from burst.cost.state import Active, Done, Limits, Node, NodeState, Slot
 
 OWN = Place(pool="ssh/lab", owned=True)
 EAST = Place(pool="aws", region="east", zone="a")
@@ -124,6 +125,14 @@ def test_a_mixed_group_parts_after_a_save_only() -> None:
     assert after(fast, Saved(step=8, work=work, at_s=9.0))[1] == []
     moving = replace(state, nodes=(state.nodes[0], replace(state.nodes[1], moving=True)))
     assert after(moving, Saved(step=8, work=work, at_s=9.0))[1] == []
+
+
+def test_nobody_leaves_for_a_pace_to_which_the_heads_island_gave_nothing() -> None:
+    bridge = replace(APART, link=WAN, apart="")
+    state = run(node(1, OWN), node(2, EAST, met=("ssh/lab",)), bridges=(bridge,))
+    work = Work(step_s=1.0, nodes=("n002",), gradient_bytes=8_000_000)
+    found, said = after(state, Saved(step=8, work=work, at_s=9.0))
+    assert (found.bridges, found.saved_step, said) == ((bridge,), 8, [])
 
 
 def test_a_move_that_would_tear_the_run_apart_is_none() -> None:

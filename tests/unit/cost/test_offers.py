@@ -70,15 +70,16 @@ def test_an_ordered_task_is_taken_at_its_word() -> None:
     assert pools(task(*wanted, ordered=True), *offers) == ["gcp", "aws"]
 
 
+GCP = Infra(cloud="gcp")
 A100_8 = Accelerators(kind="A100", count=8)
 
 
 @pytest.mark.parametrize(
     ("wanted", "there", "reason"),
     [
-        ({"infra": Infra(cloud="gcp")}, {}, "is in aws, the task names gcp"),
-        ({"infra": Infra(region="r2")}, {}, "is in r1, the task names r2"),
-        ({"infra": Infra(zone="r1b")}, {}, "is in zone r1a, the task names r1b"),
+        ({"infra": Infra(cloud="gcp")}, {}, "not asked, the task names infra gcp"),
+        ({"infra": Infra(region="r2")}, {}, "not asked, the task names infra */r2"),
+        ({"infra": Infra(zone="r1b")}, {}, "not asked, the task names infra */*/r1b"),
         ({"instance_type": "x"}, {}, "is a m, the task wants x"),
         ({"accelerators": A100_8}, {}, "has no accelerator, the task wants A100:8"),
         (
@@ -118,14 +119,61 @@ def test_what_fits_exactly_or_with_room_to_spare() -> None:
     assert candidates(task(wanted), [offer("slurm/lab", accelerators=A100_8)])
 
 
-def test_each_candidate_of_the_task_gives_its_reason_once() -> None:
+@pytest.mark.parametrize(
+    ("wanted", "there"),
+    [
+        ("A100", "A100-SXM4-40GB"),
+        ("A100-80GB", "A100-SXM4-80GB"),
+        ("A100-80GB", "A100-80GB-PCIe"),
+        ("H100", "H100-80GB-HBM3"),
+        ("H100-NVL", "H100-NVL"),
+        ("GH200", "GH200-480GB"),
+        ("T4", "Tesla-T4"),
+        ("V100-32GB", "Tesla-V100-SXM2-32GB"),
+        ("RTX4090", "GeForce-RTX-4090"),
+        ("RTXA6000", "RTX-A6000"),
+        ("RTX6000-Ada", "RTX-6000-Ada-Generation"),
+    ],
+)
+def test_a_task_names_gpus_as_catalogs_do_and_own_machines_as_drivers_do(
+    wanted: str, there: str
+) -> None:
+    one = task(Resources(accelerators=Accelerators(kind=wanted, count=2)))
+    gpus = Accelerators(kind=there, count=2)
+    assert candidates(one, [offer("ssh/lab", accelerators=gpus)])
+    if wanted != there:
+        assert not candidates(one, [offer("aws", accelerators=gpus)])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there"),
+    [("A100-80GB", "A100-SXM4-40GB"), ("L40", "L40S"), ("T4", "T400-4GB"), ("A10", "A100")],
+)
+def test_another_gpu_of_own_machines_does_not_do(wanted: str, there: str) -> None:
+    one = task(Resources(accelerators=Accelerators(kind=wanted, count=1)))
+    own = offer("ssh/lab", accelerators=Accelerators(kind=there, count=1))
+    (rejected,) = rejections(one, [own])
+    assert rejected.reason == f"has {there}:1, the task wants {wanted}:1"
+
+
+def test_each_candidate_that_may_be_there_gives_its_reason_once() -> None:
     wanted = (
         Resources(infra=Infra(cloud="gcp")),
-        Resources(infra=Infra(cloud="gcp")),
         Resources(cpus=Amount(value=16)),
+        Resources(cpus=Amount(value=16)),
+        Resources(infra=Infra(cloud="aws"), use_spot=True),
     )
     (rejected,) = rejections(task(*wanted), [offer()])
-    assert rejected.reason == "is in aws, the task names gcp; or has 8 CPUs, the task wants 16"
+    assert rejected.reason == "has 8 CPUs, the task wants 16; is on-demand, the task wants spot"
+
+
+def test_a_place_that_no_candidate_names_is_told_which_are_named() -> None:
+    lab = Infra(cloud="ssh", region="lab")
+    wanted = (Resources(infra=lab), Resources(infra=lab, use_spot=False), Resources(infra=GCP))
+    (rejected,) = rejections(task(*wanted), [offer("local", region="", zone="")])
+    assert rejected.reason == "not asked, the task names infra ssh/lab or gcp"
+    assert rejected.offer.where == "local"
+    assert offer("aws").where == "aws/r1a"
 
 
 @pytest.mark.parametrize(("spot", "fits"), [("spot", 1), ("on-demand", 1), ("auto", 2)])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burst.cost.decide import Active, Done, Limits, decide
+from burst.cost.decide import decide
 from burst.cost.events import (
     Action,
     AgentUp,
@@ -34,6 +34,7 @@ from burst.cost.events import (
 )
 from burst.cost.moves import pays
 from burst.cost.placement import Choice, Place
+from burst.cost.state import Active, Done, Limits
 
 OWN = Choice(
     place=Place(pool="slurm/lab", machine_type="8xA100", owned=True), usd_per_hour=Decimal("0.5")

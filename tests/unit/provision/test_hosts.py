@@ -17,7 +17,9 @@ import pytest
 from burst.cost.placement import Place
 from burst.errors import SetupError, TransientError
 from burst.provision.hosts import CLAIM, Host, Hosts, offers, read_hosts, release_command
+from burst.provision.own import accelerators
 from burst.provision.refusals import RefusedError, reason_of
+from burst.provision.rented import MachineRequest
 from burst.provision.ssh import Ssh
 from burst.records import scratch_name
 
@@ -69,7 +71,9 @@ def place(world: World) -> Place:
 
 
 def launch(hosts: Hosts, name: str, place: Place) -> None:
-    hosts.launch(name, place, {}, {}, Path("/nonexistent"), wait_s=None)
+    hosts.launch(
+        MachineRequest(name=name, place=place, wanted={}, labels={}, log=Path("/nonexistent"))
+    )
 
 
 def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Place) -> None:
@@ -83,6 +87,24 @@ def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Pla
     assert reason_of(refused.value.said) == "capacity"
     assert hosts.states("burst-toy-abcdef-", refresh=True) == {N1: "up", N2: "up"}
     assert hosts.states("burst-other-", refresh=True) == {}
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back_too(
+    world: World, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, run = world.hosts("a", "b"), Ssh.run
+
+    def lose(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        said = run(ssh, command, data, limit_s=limit_s)
+        if "claims.lock" in command and ssh.login.host == "a":
+            raise TransientError("a: no answer within 60 s")
+        return said
+
+    monkeypatch.setattr(Ssh, "run", lose)
+    launch(hosts, N1, place)
+    assert (world.claim("a"), world.claim("b")) == (N1, N1)
+    hosts.down(N1)
+    assert (world.claim("a"), world.claim("b")) == ("", "")
 
 
 def test_two_controllers_do_not_get_the_same_host(world: World, place: Place) -> None:
@@ -242,6 +264,23 @@ def test_a_price_by_the_gpu_goes_before_that_of_a_host_with_gpus(
     (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], "usd_per_gpu_hour": "2"}}}, "x")
     (offer,) = offers([host], tmp_path, NOW)
     assert (offer.quote.usd_per_hour, offer.quote.source) == (Decimal(4), "pools.yaml")
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["NVIDIA T400 4GB", "NVIDIA L40S", "NVIDIA L40S"], ("L40S", 2)),
+        (["[Unknown Error]", "NVIDIA A100-SXM4-80GB"], ("A100-SXM4-80GB", 1)),
+        (["Tesla T4", "ERR!"], ("Tesla-T4", 1)),
+        (["No devices were found"], None),
+        (["", "[N/A]"], None),
+    ],
+)
+def test_gpus_that_count_are_the_most_of_one_kind_and_work(
+    names: list[str], found: tuple[str, int] | None
+) -> None:
+    there = accelerators(names)
+    assert (there and (there.kind, there.count)) == found
 
 
 def test_two_that_take_over_one_dead_claim_do_not_both_have_it(tmp_path: Path) -> None:

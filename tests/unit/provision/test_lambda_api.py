@@ -214,6 +214,28 @@ def test_a_launch_without_an_answer_is_made_once(
     assert len(emulator.running()) == (status == 0)
 
 
+ODD: list[tuple[str, object]] = [
+    ("instances", None),
+    ("instances", [{"id": "i1", "status": "active", "region": None, "instance_type": None}]),
+    ("instances", [{"id": "i1", "status": "active"}]),
+    ("machine_types", []),
+    ("machine_types", {"a": {"instance_type": {"price_cents_per_hour": None}}}),
+    ("launch", {"instance_ids": []}),
+    ("launch", {"instance_ids": ["i1", "i2"]}),
+    ("launch", None),
+]
+
+
+@pytest.mark.parametrize(("call", "data"), ODD)
+def test_an_answer_of_another_shape_is_one_that_was_lost(
+    api: LambdaApi, monkeypatch: pytest.MonkeyPatch, call: str, data: object
+) -> None:
+    monkeypatch.setattr(LambdaApi, "request", lambda *_, **__: data)
+    ask = {"instances": api.instances, "machine_types": api.machine_types}
+    with pytest.raises(LostAnswerError, match="makes no sense"):
+        ask.get(call, lambda: api.launch(A10))()
+
+
 def test_a_server_that_is_not_there_is_transient(tmp_path: Path, clock: StepClock) -> None:
     api = LambdaApi(KEY, Pace(tmp_path, clock), clock, "http://127.0.0.1:9/api/v1")
     with pytest.raises(TransientError, match="does not answer"):

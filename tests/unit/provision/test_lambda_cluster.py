@@ -211,6 +211,21 @@ def test_a_launch_whose_answer_was_lost_is_not_made_again(
     assert emulator.calls[f"POST {LAUNCH}"] == 1
 
 
+def test_a_machine_of_a_lost_answer_is_looked_for_though_lists_fail_too(
+    api: LambdaApi, clock: StepClock, emulator: LambdaEmulator
+) -> None:
+    def fail() -> None:
+        if emulator.vms:
+            emulator.faults.append(Fault("/instances", 503, times=7))
+            clock.during = lambda: None
+
+    emulator.faults.append(Fault(LAUNCH, 0))
+    clock.during = fail
+    made = bring_up(api, clock, wanted())
+    assert list(made.new) == emulator.running()
+    assert emulator.calls[f"POST {LAUNCH}"] == 1
+
+
 def test_forty_machines_are_forty_though_answers_are_lost_and_lists_are_late(
     api: LambdaApi, clock: StepClock, emulator: LambdaEmulator
 ) -> None:

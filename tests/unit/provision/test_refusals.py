@@ -37,9 +37,50 @@ SAID = [
         "sbatch: error: Batch job submission failed: Requested node configuration is not available",
         "capacity",
     ),
+    *(
+        (f"no-capacity: job 7 is pending ({reason})", "quota")
+        for reason in (
+            "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit", "QOSResourceLimit", "QOSUsageThreshold",
+            "AssocGrpGRES", "AssociationJobLimit", "AssociationTimeLimit", "MaxGRESPerAccount",
+            "MaxMemPerLimit", "MaxSubmitJobsPerAccount", "AccountingPolicy",
+        )
+    ),
+    *(
+        (f"sbatch: error: Batch job submission failed: {words}", "capacity")
+        for words in (
+            "Requested partition configuration not available now",
+            "Required partition not available (inactive or drain)",
+            "Required node not available (down, drained or reserved)",
+            "Invalid generic resource (gres) specification",
+            "CPU count per node can not be satisfied",
+        )
+    ),
+    ("sbatch: error: Batch job submission failed: Socket timed out on send/recv", "unknown"),
+    ("(Unsupported): p4d is not supported in your requested Availability Zone", "capacity"),
+    ("(InsufficientFreeAddressesInSubnet): the subnet has not enough free addresses", "capacity"),
+    ("(VolumeLimitExceeded): You have exceeded your maximum gp3 storage limit", "quota"),
+    ("(RequestLimitExceeded): Request limit exceeded.", "unknown"),  # a pace, no quota
+    ("(PendingVerification): Your account is being validated", "rights"),
+    ("global/invalid-address: Your billing address is invalid", "rights"),
+    ("Account.Arrearage: Your account has an outstanding payment", "rights"),
+    ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS: the zone has not enough resources", "capacity"),
+    ("QUOTA_EXCEEDED: Quota 'NVIDIA_A100_GPUS' exceeded. Limit: 0.0", "quota"),
+    ("SkuNotAvailable: The requested size is not available in the location", "capacity"),
+    ("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint", "capacity"),
+    ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2", "capacity"),
+    ("Timed out while waiting for nodes to start. Cluster may be out of resources", "capacity"),
+    (
+        'pods "toy-head" is forbidden: exceeded quota: team, requested: pods=1, used: pods=4',
+        "quota",
+    ),
+    ('pods is forbidden: User "me" cannot create resource "pods" in API group ""', "rights"),
+    ('(401)\nReason: Unauthorized\nHTTP response body: {"kind":"Status"}', "rights"),
+    ('ErrImagePull: failed to pull "reg/x": pull access denied, repository does not', "rights"),
+    ("InvalidImageName: Failed to apply default image tag", "rights"),
+    ('ErrImagePull: failed to pull "reg/x": dial tcp 10.0.0.9:443: i/o timeout', "unknown"),
     ("RuntimeError: setup failed with exit code 1", "unknown"),
     ("", "unknown"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "reason"), SAID)

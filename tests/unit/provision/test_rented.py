@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -9,16 +10,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from burst.cost.placement import Choice, Place
-from burst.errors import SetupError, TransientError
+from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import Clouds, Machine, RentedProvisioner, Settings
+from burst.provision.rented import Clouds, Machine, MachineRequest, RentedProvisioner, Settings
 from burst.provision.ssh import Login, Ssh
 from restless_clock import RestlessClock
 
@@ -49,24 +49,17 @@ class FakeClusters:
         self.trips: list[str] = []  # what the next launches say, which come to nothing
         self.leaves = False  # a failed launch leaves a machine
         self.deaf = 0  # so many calls of `down` fail
+        self.fault: BurstError = TransientError("500, try again in 60 seconds")
         self.unheeded = 0  # so many calls of `down` end nothing
         self.free = 0
         self.kept: list[str] = []
         self.busy = False  # the cloud keeps nothing
         self.sick: set[str] = set()  # nodes whose machine is of no use, and paid for
 
-    def launch(
-        self,
-        name: str,
-        place: Place,
-        wanted: Mapping[str, Any],
-        labels: Mapping[str, str],
-        log: Path,
-        *,
-        wait_s: float | None,
-    ) -> None:
-        assert wait_s is REQUEST.wait_s
-        assert labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
+    def launch(self, request: MachineRequest) -> None:
+        name = request.name
+        assert request.wait_s == REQUEST.wait_s
+        assert request.labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
         self.launched.append(name)
         self.gate.wait(5)
         if self.trips:
@@ -90,7 +83,7 @@ class FakeClusters:
     def down(self, name: str) -> None:
         if self.deaf:
             self.deaf -= 1
-            raise TransientError("500, try again in 60 seconds")
+            raise self.fault
         if self.unheeded:
             self.unheeded -= 1
             return
@@ -198,13 +191,33 @@ def test_secrets_go_through_the_wire_and_into_no_command_line(
     assert not any("hunter2" in command for command in wire.commands)
 
 
+@pytest.mark.parametrize(
+    ("place", "looks_for"),
+    [
+        (AWS, "aws"),
+        (replace(AWS, spot=False), None),
+        (Place(pool="slurm/lab", owned=True), "slurm"),
+        (Place(pool="k8s/arn:aws:eks:eu-west-1:1:cluster/a", owned=True), "k8s"),
+    ],
+)
+def test_agents_look_for_notices_where_machines_may_be_taken(
+    pool: RentedProvisioner, wire: Wire, place: Place, looks_for: str | None
+) -> None:
+    pool.launch(replace(REQUEST, choice=replace(REQUEST.choice, place=place)))
+    until(pool, lambda view: view.state == "running")
+    told = json.loads(wire.data[-1])["arguments"]
+    found = told[told.index("--cloud") + 1] if "--cloud" in told else None
+    assert found == looks_for
+
+
+@pytest.mark.parametrize("fault", [TransientError("500, try again"), SetupError("exit code 1")])
 def test_a_refusal_is_data_and_leaves_no_machine(
-    pool: RentedProvisioner, clusters: FakeClusters
+    pool: RentedProvisioner, clusters: FakeClusters, fault: BurstError
 ) -> None:
     """Set-up of SkyPilot that failed leaves a machine running and billing; here it is ended."""
     clusters.refuse = "x\nInsufficientInstanceCapacity: no m6i.large in us-east-1a\ny"
     clusters.leaves = True
-    clusters.deaf = 2
+    clusters.deaf, clusters.fault = 2, fault
     pool.launch(REQUEST)
     view = until(pool, lambda view: view.state == "refused")
     (refused,) = view.refusals
@@ -342,6 +355,26 @@ def test_several_clouds_are_asked_as_one() -> None:
     both.end("toy-abcdef", ["n002"])
     assert "n002" in one.until
     assert "n002" in other.until
+
+
+def test_a_cloud_that_does_not_answer_keeps_no_other_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away, other = FakeClusters(), FakeClusters()
+    other.since["n001"] = BEGIN
+
+    def silent(*_: object) -> None:
+        raise TransientError("503")
+
+    for call in ("end", "keep"):
+        monkeypatch.setattr(away, call, silent)
+    both = Clouds([away, other])
+    with pytest.raises(TransientError, match="503"):
+        both.keep("toy-abcdef")
+    with pytest.raises(TransientError, match="503"):
+        both.end("toy-abcdef", ["n001"])
+    assert other.kept == ["toy-abcdef"]
+    assert "n001" in other.until
 
 
 def test_a_machine_of_no_use_is_lost_and_paid_for_until_it_is_ended(

@@ -15,6 +15,7 @@ from burst.cost.offers import candidates
 from burst.cost.placement import Place
 from burst.errors import SetupError, SpecError, TransientError
 from burst.provision.refusals import RefusedError, reason_of
+from burst.provision.rented import MachineRequest
 from burst.provision.slurm import HOLD, Slurm, offers
 from burst.provision.slurm_site import Cluster, Shape, read_clusters, read_jobs, read_site
 from burst.provision.ssh import Login, Ssh
@@ -50,6 +51,7 @@ class World:
     asked: list[str] = field(default_factory=list)
     scripts: list[bytes] = field(default_factory=list)
     down: bool = False
+    no_controller: bool = False  # the login node answers, Slurm's own controller does not
     refuse: str = ""
     next_state: str = "RUNNING"  # of submitted jobs
     next_reason: str = "None"
@@ -63,6 +65,8 @@ class World:
         if self.down:
             raise TransientError("lab cannot be reached by ssh")
         self.asked.append(command)
+        if self.no_controller:
+            raise SetupError("lab: exit code 1: Unable to contact slurm controller")
         if "squeue -h -t all" in command:
             times = f"{self.starts or 'N/A'}|{self.ends or 'N/A'}"
             return "".join(f"{n}|{'|'.join(job)}|{times}\n" for n, job in self.jobs.items())
@@ -135,7 +139,17 @@ def launch(
     pool: Slurm, config: Path, name: str = N1, place: Place = GPU, wait_s: float | None = None
 ) -> None:
     said = config.parent / "said" / f"{name}.log"
-    pool.launch(name, place, {}, LABELS, said, wait_s=wait_s)
+    pool.launch(
+        MachineRequest(name=name, place=place, wanted={}, labels=LABELS, log=said, wait_s=wait_s)
+    )
+
+
+def test_clusters_are_the_hosts_that_openssh_reads(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(b'Host lab # my own: f\xfcr mich\n  # Host no\nHost "quoted"\nhost=lab2\n')
+    assert [one.name for one in read_clusters({}, path)] == ["lab", "quoted", "lab2"]
+    with pytest.raises(SetupError, match="cannot be read: Is a directory"):
+        read_clusters({}, tmp_path)
 
 
 # What there is ------------------------------------------------------------------------------------
@@ -177,6 +191,32 @@ def test_a_gpu_is_known_by_part_of_slurms_name_and_a_nameless_one_by_pools_yaml(
     other = Resources(accelerators=Accelerators(kind="L40S", count=2))
     assert offered(world, config, other) == []
     assert offered(world, config, other, gpu="L40S") == ["slurm/lab/gpu 32CPU--0GB--gpu:2 0.000000"]
+
+
+@pytest.mark.parametrize(
+    ("gres", "used", "has", "free"),
+    [
+        ("gpu:2080ti:8(S:0-1)", "gpu:2080ti:3(IDX:0-2)", {"2080ti": 8}, {"2080ti": 5}),
+        ("gpu:3090:2", "gpu:3090:0(IDX:N/A)", {"3090": 2}, {"3090": 2}),
+        ("gpu:4(S:0-1)", "gpu:(null):3(IDX:0-2)", {"gpu": 4}, {"gpu": 1}),
+        ("gpu:8", "gpu:8", {"gpu": 8}, {"gpu": 0}),
+        (
+            "gpu:a100:2(S:0,2),gpu:1080ti:4(S:1)",
+            "gpu:a100:1(IDX:1),gpu:1080ti:4(IDX:0-3)",
+            {"a100": 2, "1080ti": 4},
+            {"a100": 1, "1080ti": 0},
+        ),
+        ("gpu:1g.10gb:7(S:0)", "gpu:1g.10gb:0", {"1g.10gb": 7}, {"1g.10gb": 7}),
+        ("gpu:h100:8,shard:h100:32", "gpu:h100:2,shard:h100:0", {"h100": 8}, {"h100": 6}),
+        ("mps:200,craynetwork:4", "mps:0", {}, {}),
+    ],
+)
+def test_gpus_in_every_form_that_slurm_prints(
+    config: Path, gres: str, used: str, has: dict[str, int], free: dict[str, int]
+) -> None:
+    line = f"n1 gpu* mix 48/16/0/64 524288 500000 {gres} {used}\n"
+    (node,) = read_site(SITE.rpartition("==\n")[0] + "==\n" + line, lab(config)).nodes
+    assert (node.gpus, node.gpus_free) == (has, free)
 
 
 def test_without_gpus_what_is_asked_for_or_the_whole_node(world: World, config: Path) -> None:
@@ -235,10 +275,10 @@ def test_a_cluster_that_is_silent_as_a_controller_takes_over_keeps_its_nodes(
     pool = Slurm(clusters, config.parent, world, {N1: "slurm/lab"})
     ask = pool._ask
 
-    def silent(cluster: Cluster, command: str, data: bytes = b"") -> str:
+    def silent(cluster: Cluster, command: str) -> str:
         if cluster.name == "lab":
             raise TransientError("lab cannot be reached by ssh")
-        return ask(cluster, command, data)
+        return ask(cluster, command)
 
     pool._ask = silent  # type: ignore[method-assign]
     assert pool.states(N1, refresh=True) == {N1: "up"}
@@ -437,6 +477,27 @@ def test_a_cluster_that_is_silent_says_nothing_of_its_jobs(world: World, config:
     world.down = False
     pool.down(N1)
     assert world.jobs == {}
+
+
+def test_a_slurm_that_starts_anew_is_silence_and_no_end_of_the_run(
+    world: World, config: Path
+) -> None:
+    """While slurmctld is away, squeue and scancel fail; what they say may be asked for later."""
+    pool = slurm(world, config)
+    launch(pool, config)
+    world.no_controller = True
+    for ask in (
+        lambda: pool.machines("toy-abcdef"),
+        lambda: pool.down(N1),
+        lambda: pool.login(N1, config),
+        lambda: pool.vacant(GPU),
+        lambda: launch(pool, config, N2),
+    ):
+        with pytest.raises(TransientError, match="Unable to contact slurm controller"):
+            ask()
+    assert set(world.jobs) == {7}
+    world.no_controller = False
+    assert pool.states("burst-toy-", refresh=True) == {N1: "up"}
 
 
 def test_an_end_is_waited_for_but_not_that_of_a_node_that_is_gone(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from burst.provision.ssh import Login, Ssh
+from burst.provision.ssh import Login, Ssh, for_any_shell
 
 STEP = ("srun", "--overlap", "--jobid=7")
 
@@ -34,11 +36,41 @@ def test_a_command_for_a_node_behind_its_host_arrives_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = tmp_path / "ssh"
-    fake.write_text('#!/bin/sh\nfor last; do :; done; echo "$last"; cat\n')
+    fake.write_text('#!/bin/sh\nfor last; do :; done; printf "%s\\n" "$last"; cat\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     login = Login(host="lab", ip="", inside=STEP)
     given = json.dumps({"secret": "hunter2"}).encode()
     remote, read = Ssh(login, tmp_path / "known").run("echo \"$HOME\" 'a b'", given).splitlines()
-    assert shlex.split(remote) == [*STEP, "sh", "-c", "echo \"$HOME\" 'a b'"]
+    assert shlex.split(remote) == [*STEP, *for_any_shell("echo \"$HOME\" 'a b'")]
     assert read.encode() == given
+
+
+RUNS = '#!/bin/sh\nfor last; do :; done; {before}exec sh -c "$last"\n'
+ODD = """x='é !"\\$HOME\\0101%s'
+printf '%s|' "$x" \"it's\"
+cat"""
+
+
+@pytest.mark.parametrize("before", ["", "echo Welcome; echo ==; "])
+def test_any_shell_takes_a_command_whole_and_may_greet_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    fake = tmp_path / "ssh"
+    fake.write_text(RUNS.format(before=before))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    ssh = Ssh(Login(host="a", ip="a"), tmp_path / "known")
+    assert ssh.run(ODD, b"input") == "é !\"\\$HOME\\0101%s|it's|input"
+    assert re.fullmatch(r"[\w ./:=,@%+\\-]*", for_any_shell(ODD)[-1], re.ASCII)
+
+
+@pytest.mark.parametrize(
+    ("folder", "read"), [("a b", "a b"), ("100%", "100%"), ("fe80::1%eth0", "fe80::1%eth0")]
+)
+def test_keys_of_hosts_are_kept_in_a_folder_of_any_name(folder: str, read: str) -> None:
+    argv = Ssh(Login(host="a", ip="a"), Path("/nonexistent") / folder / "known").argv()
+    told = subprocess.run(
+        [argv[0], "-F", "/dev/null", "-G", *argv[1:]], capture_output=True, text=True, check=True
+    )
+    assert f"userknownhostsfile /nonexistent/{read}/known\n" in told.stdout

@@ -14,6 +14,13 @@ def test_no_file_is_no_pools(tmp_path: Path) -> None:
     assert read_pools(tmp_path / "pools.yaml") == {}
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "~\n", "ssh:\nslurm:\n"])
+def test_a_file_that_says_nothing_is_no_pools(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text(text)
+    assert not any(read_pools(path).values())
+
+
 def test_values_are_text_as_typed(tmp_path: Path) -> None:
     path = tmp_path / "pools.yaml"
     path.write_text("local: {usd_per_hour: 0.10}\nssh: {lab: {user: , hosts: [a, 010]}}\n")
@@ -98,6 +105,33 @@ def test_what_is_not_understood_of_alibaba_cloud_is_told(
     assert told.startswith(f"line 1: alibaba.{problem}")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("ssh: {lab: }", "ssh.lab: needs a list of hosts"),
+        ("ssh: {lab: {hosts: [a], identity_file: ~nobody-here/x}}", "ssh.lab.identity_file: "),
+        ("ssh: {lab: {hosts: ['10.0.0.7:2222']}}", "ssh.lab.hosts[0]: needs an address, as in"),
+        ("ssh: {lab: {hosts: ['ssh://a']}}", "ssh.lab.hosts[0]: needs an address, as in"),
+        ("ssh: {lab: {hosts: [../../a]}}", "ssh.lab.hosts[0]: needs an address, as in"),
+        ("ssh: {lab: {hosts: [a, A]}}", "ssh.lab.hosts[1]: is there twice"),
+        ("ssh: {lab: {port: 22, hosts: [a, {ip: a}]}}", "ssh.lab.hosts[1]: is there twice"),
+        ('ssh: {lab: {hosts: ["a\\nb"]}}', "ssh.lab.hosts[0]: needs one word"),
+        ("ssh: {lab: {port: \uff12\uff12, hosts: [a]}}", "ssh.lab.port: needs a port"),
+        ("slurm: {lab: {spot: [~]}}", "slurm.lab.spot[0]: needs a single value, not nothing"),
+        ("alibaba: {regions: [~]}", "alibaba.regions[0]: needs a single value"),
+    ],
+)
+def test_what_would_fail_later_is_told_here(tmp_path: Path, text: str, problem: str) -> None:
+    (told,) = problems(tmp_path, text + "\n")
+    assert told.startswith(f"line 1: {problem}")
+
+
+def test_hosts_behind_one_address_are_told_by_their_ports(tmp_path: Path) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text("ssh: {lab: {hosts: [a, {ip: a, port: 2201}, {ip: a, port: 2202}, '::1']}}\n")
+    assert len(read_pools(path)["ssh"]["lab"]["hosts"]) == 4
+
+
 @pytest.mark.parametrize("text", ["0", "29s", "-5m", "soon", "[1]"])
 def test_a_machine_that_would_end_at_once_is_refused(tmp_path: Path, text: str) -> None:
     (told,) = problems(tmp_path, f"rented: {{dead_man: {text}}}\n")
@@ -127,3 +161,21 @@ def test_what_is_wrong_with_slurm_is_told_with_the_rest(tmp_path: Path) -> None:
     assert all(any(f"slurm.lab.{field}" in one for one in told) for field in fields), told
     assert len(told) == 6
     assert any("did you mean time?" in one for one in told)
+
+
+def test_every_mistake_in_the_prices_of_pods_is_told(tmp_path: Path) -> None:
+    text = """\
+k8s:
+  a: {usd_per_gpu_hour: much}
+  b: 1.10
+  c: {usd_per_hour: 1}
+  arn:aws:eks:eu-west-1:1:cluster/d: {usd_per_cpu_hour: 0.02}
+  e:
+"""
+    number = "needs dollars per hour as a plain number from 0 to 100000, as in 0.40"
+    mapping = "needs a mapping (`name: value` lines below it), not a single value"
+    assert problems(tmp_path, text) == [
+        f"line 2: k8s.a.usd_per_gpu_hour: {number} (written: much)",
+        f"line 3: k8s.b: {mapping} (written: 1.10)",
+        "line 4: k8s.c.usd_per_hour: is not known; did you mean usd_per_gpu_hour?",
+    ]

@@ -85,6 +85,21 @@ def told(pool: HostsPool, wanted: Wanted | None = None) -> Mapping[str, Finding]
     return {finding.what: finding for finding in pool.findings(wanted or Wanted(torch=PYPI))}
 
 
+def test_a_host_that_was_set_up_anew_has_another_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is in a file of burst's own: a login by hand would work, and show nothing."""
+    lab = Lab(tmp_path, monkeypatch)
+    pool = lab.pool("a", port="2222")
+
+    def run(*_: object, **__: object) -> str:
+        raise TransientError("a cannot be reached by ssh: Host key verification failed.")
+
+    monkeypatch.setattr(Ssh, "run", run)
+    (found,) = pool.findings(Wanted())
+    assert found.fix.endswith(f"forget its old key: rm {tmp_path}/known_hosts/a-2222")
+
+
 def test_hosts_of_one_shape_are_a_row_and_those_that_are_silent_another(lab: Lab) -> None:
     pool = lab.pool("a", "b", "c", "d", usd_per_gpu_hour="1.5", usd_per_hour="0.4")
     for name in ("a", "b"):
