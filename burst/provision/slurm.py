@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -22,7 +23,14 @@ from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import Clock
 from burst.provision import slurm_room
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import Machine, MachineRequest, by_node, cluster_name, folder_of
+from burst.provision.rented import (
+    NODE_ID,
+    Machine,
+    MachineRequest,
+    by_node,
+    cluster_name,
+    folder_of,
+)
 from burst.provision.slurm_site import (
     JOBS,
     LOOK,
@@ -176,7 +184,9 @@ class Slurm:
         self._clock = clock
         there = {name: self._clusters.get(pool) for name, pool in nodes.items()}
         self._where = {name: cluster for name, cluster in there.items() if cluster is not None}
-        self._ran: dict[str, Machine] = {}  # by node; jobs that were seen to run
+        self._gone: set[str] = set()  # nodes that were ended; where they were is known still
+        self._ran: dict[str, Mapping[str, Machine]] = {}  # by run and node; jobs seen to run
+        self._looking = threading.Lock()
 
     def launch(self, request: MachineRequest) -> None:
         """Submit a node's job, unless it is there, and wait until it runs.
@@ -190,6 +200,7 @@ class Slurm:
         if cluster is None:
             raise SetupError(f"{place.pool} is not in ~/.slurm/config any more")
         self._where[name] = cluster
+        self._gone.discard(name)
         if self._job(cluster, name) is None:
             number = self._submit(cluster, request)
             _note(request.log, f"{place}: job {number} was submitted")
@@ -243,41 +254,62 @@ class Slurm:
         Jobs of a cluster that does not answer are said to be up: their heartbeats tell, not we.
         """
         del refresh
-        found: dict[str, str] = {}
-        silent: list[BurstError] = []
-        for cluster in self._clusters.values():
-            try:
-                jobs = self._jobs(cluster)
-            except BurstError as error:
-                silent.append(error)
-                found |= {n: "up" for n, there in self._where.items() if there == cluster}
-                continue
+        heard = self._heard()
+        known = self._where.copy()  # other threads end nodes meanwhile
+        silent = {name for name, cluster in known.items() if cluster not in heard}
+        found = dict.fromkeys(silent - self._gone, "up")
+        for cluster, jobs in heard.items():
             for job in jobs:
                 if job.state not in ENDED | STOPPED | {COMPLETING}:
                     self._where.setdefault(job.name, cluster)
                     found[job.name] = "starting" if job.state in STARTING else "up"
-        if silent and len(silent) == len(self._clusters):
-            raise TransientError(f"no Slurm cluster answers: {silent[0].message}")
         return {name: state for name, state in found.items() if name.startswith(prefix)}
 
     def machines(self, run_id: str) -> Mapping[str, Machine]:
         """Return since when, and until when, nodes' jobs ran: a queued one costs nothing.
 
         Slurm forgets ended jobs after a while (MinJobAge): what is not seen any more ended then.
+        Of a cluster that does not answer it is said what was last; TransientError when none does.
         """
+        with self._looking:  # an older list must not come after a newer one
+            heard = self._heard()
+            found = by_node(self._ran_there(run_id, heard))
+            for node_id, machine in self._ran.get(run_id, {}).items():
+                if node_id not in found:
+                    name = cluster_name(run_id, node_id)
+                    silent = name not in self._gone and self._where.get(name) not in heard
+                    found[node_id] = machine if silent else self._over(machine)
+            self._ran[run_id] = found
+            return found
+
+    def _heard(self) -> dict[Cluster, tuple[Job, ...]]:
+        """Return the jobs of each cluster that answers; TransientError when none does."""
+        heard: dict[Cluster, tuple[Job, ...]] = {}
+        silent: list[BurstError] = []
+        for cluster in self._clusters.values():
+            try:
+                heard[cluster] = read_jobs(self._ask(cluster, JOBS))
+            except BurstError as error:
+                silent.append(error)
+        if silent and not heard:
+            raise TransientError(f"no Slurm cluster answers: {silent[0].message}")
+        return heard
+
+    def _ran_there(
+        self, run_id: str, heard: Mapping[Cluster, Collection[Job]]
+    ) -> Iterator[tuple[str, Machine]]:
+        """Yield a run's jobs that run or ran, by node."""
         prefix = cluster_name(run_id, "")
-        found = by_node(
-            (job.name.removeprefix(prefix), self._machine(cluster, job))
-            for cluster in self._clusters.values()
-            for job in read_jobs(self._ask(cluster, JOBS))
-            if job.name.startswith(prefix) and job.starts and job.state not in STARTING
-        )
-        now = self._clock.now()
-        for node_id, machine in self._ran.items():
-            if node_id not in found:
-                found[node_id] = replace(machine, costs=False, until=machine.until or now)
-        self._ran = found
-        return found
+        for cluster, jobs in heard.items():
+            for job in jobs:
+                node_id = job.name.removeprefix(prefix)
+                ours = job.name != node_id and NODE_ID.fullmatch(node_id)
+                if ours and job.starts and job.state not in STARTING:
+                    self._where.setdefault(job.name, cluster)
+                    yield node_id, self._machine(cluster, job)
+
+    def _over(self, machine: Machine) -> Machine:
+        return replace(machine, costs=False, until=machine.until or self._clock.now())
 
     def _machine(self, cluster: Cluster, job: Job) -> Machine:
         now = self._clock.now()
@@ -333,7 +365,7 @@ class Slurm:
                     break
                 raise TransientError(f"job {job.number} of {name} is still {job.state}")
             self._clock.sleep(POLL_S)
-        self._where.pop(name, None)
+        self._gone.add(name)
 
     def _cluster(self, name: str) -> Cluster | None:
         """Return where a node's job is; TransientError if a cluster that may have it is silent."""

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pool_benches import BENCHES, OTHER_RUN, RUN, RentedBench
 
 from burst.errors import TransientError
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import NODE_TAG, RUN_TAG, Clusters, MachineRequest, cluster_name
+from pool_bench import OTHER_RUN, RUN
+from pool_benches import BENCHES
+from rented_bench import RentedBench
 
-KINDS = ("rented", "hosts", "alibaba", "kubernetes")
+KINDS = [pytest.param(name, marks=kind.marks) for name, kind in BENCHES.items() if kind.rents]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.parametrize("bench", KINDS, indirect=True)]
 N1, N2 = (cluster_name(RUN, name) for name in ("n001", "n002"))
 OURS = cluster_name(RUN, "")
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(BENCHES[name][0], id=name, marks=[pytest.mark.integration] * BENCHES[name][1])
-        for name in KINDS
-    ]
-)
-def bench(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RentedBench]:
-    with request.param(tmp_path, monkeypatch) as made:
-        yield made
 
 
 @pytest.fixture
@@ -42,7 +31,7 @@ def launch(bench: RentedBench, clusters: Clusters, run_id: str, node_id: str) ->
             place=bench.place,
             wanted={},
             labels={RUN_TAG: run_id, NODE_TAG: node_id},
-            log=Path(),
+            log=bench.log,
         )
     )
 

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
-from pool_benches import BENCHES, OTHER_RUN, RUN, Bench, Killed
 
 from burst.errors import SetupError, TransientError
 from burst.ports import NodeView, Provisioner
+from pool_bench import OTHER_RUN, RUN, Bench, Killed
 
 TRIES = 1000
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(make, id=name, marks=[pytest.mark.integration] if heavy else [])
-        for name, (make, heavy) in BENCHES.items()
-    ]
-)
-def bench(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    with request.param(tmp_path, monkeypatch) as made:
-        yield made
 
 
 @pytest.fixture
@@ -107,6 +93,7 @@ def test_a_successor_may_ask_for_the_same_node_again(bench: Bench, pool: Provisi
     assert bench.there() == set()
 
 
+@pytest.mark.needs("refuse")
 def test_a_refusal_has_place_and_reason_and_leaves_nothing(bench: Bench, pool: Provisioner) -> None:
     bench.fill()
     pool.launch(bench.request("n001"))
@@ -198,6 +185,7 @@ def test_nodes_of_another_run_are_neither_seen_nor_touched(bench: Bench, pool: P
     until(bench, lambda: other.end(OTHER_RUN, "n001"))
 
 
+@pytest.mark.needs("fall silent")
 def test_a_pool_that_does_not_answer_has_lost_nothing(bench: Bench, pool: Provisioner) -> None:
     running(bench, pool, "n001", "n002")
     newcomer = bench.open()
@@ -213,6 +201,7 @@ def test_a_pool_that_does_not_answer_has_lost_nothing(bench: Bench, pool: Provis
     assert bench.there() == {"n001", "n002"}
 
 
+@pytest.mark.needs("fall silent")
 def test_a_part_that_does_not_answer_when_a_controller_takes_over_has_lost_nothing(
     bench: Bench, pool: Provisioner
 ) -> None:
@@ -221,6 +210,18 @@ def test_a_part_that_does_not_answer_when_a_controller_takes_over_has_lost_nothi
     with bench.silent_about("n001"), suppress(TransientError):
         assert view_of(newcomer, "n001").state in {"asked", "running"}
     until(bench, partial(is_, "running", newcomer, "n001"))
+
+
+@pytest.mark.needs("fall silent in part")
+def test_a_part_that_does_not_answer_holds_up_nothing_elsewhere(
+    bench: Bench, pool: Provisioner
+) -> None:
+    running(bench, pool, "n001", "n002")
+    with bench.silent_about("n001"):
+        ended(bench, pool, "n002")
+        until(bench, partial(is_, "gone", pool, "n002"))
+        assert is_("running", pool, "n001")
+    assert bench.there() == {"n001"}
 
 
 def settled(pool: Provisioner) -> bool:

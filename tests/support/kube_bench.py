@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_benches import RUN, Calls, ClustersOf, RentedBench
 
 from burst.cost.placement import Place
 from burst.provision.k8s.client import Client
@@ -18,6 +17,8 @@ from burst.provision.refusals import RefusedError
 from burst.provision.rented import NODE_TAG, RUN_TAG, Clusters, cluster_name
 from kube_api import Cluster, StatusError
 from kube_scene import CONTEXT, Scene
+from pool_bench import RUN, Calls
+from rented_bench import ClustersOf, RentedBench
 
 NAMESPACE = "default"
 

@@ -17,7 +17,7 @@ from burst.errors import SetupError, SpecError, TransientError
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import MachineRequest
 from burst.provision.slurm import HOLD, Slurm, offers
-from burst.provision.slurm_site import Cluster, Job, Shape, read_clusters, read_jobs, read_site
+from burst.provision.slurm_site import Cluster, Shape, read_clusters, read_jobs, read_site
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Resources, Task
 
@@ -273,14 +273,14 @@ def test_a_cluster_that_is_silent_as_a_controller_takes_over_keeps_its_nodes(
 ) -> None:
     clusters = read_clusters({}, config)
     pool = Slurm(clusters, config.parent, world, {N1: "slurm/lab"})
-    jobs = pool._jobs
+    ask = pool._ask
 
-    def silent(cluster: Cluster) -> tuple[Job, ...]:
+    def silent(cluster: Cluster, command: str) -> str:
         if cluster.name == "lab":
             raise TransientError("lab cannot be reached by ssh")
-        return jobs(cluster)
+        return ask(cluster, command)
 
-    pool._jobs = silent  # type: ignore[method-assign]
+    pool._ask = silent  # type: ignore[method-assign]
     assert pool.states(N1, refresh=True) == {N1: "up"}
 
 
