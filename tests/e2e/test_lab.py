@@ -398,10 +398,13 @@ def own_hosts(person: Person) -> Iterator[list[str]]:
         path.unlink()
 
 
+@pytest.mark.parametrize("what", ["toy", pytest.param("example", marks=pytest.mark.slow)])
 def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
-    person: Person, own_hosts: list[str], tmp_path: Path
+    person: Person, own_hosts: list[str], tmp_path: Path, what: str
 ) -> None:
-    task = example(tmp_path, "infra: ssh/lab, cpus: 2", steps=200)
+    own = "infra: ssh/lab, cpus: 2"
+    task = toy(tmp_path, own) if what == "toy" else example(tmp_path, own, steps=LONG)
+    wanted = undisturbed() if what == "toy" else undisturbed_example(LONG)
 
     def claims() -> dict[str, str]:
         said = json.loads(person.burst("doctor", "--json", check=False))
@@ -417,7 +420,7 @@ def test_hosts_with_nothing_but_ssh_train_and_a_lost_one_is_replaced(
     lost = next(host for host, detail in claims().items() if other in detail)
     person.lab.cut(f"own-{lost}")
     assert run.wait(500) == 0, person.log.read_text()
-    assert weights(person.burst("logs", newest)) == undisturbed_example(200)
+    assert weights(person.burst("logs", newest)) == wanted
     assert "takes its place" in person.said()
     there = claims()
     assert sorted(there) == own_hosts
@@ -490,14 +493,14 @@ def test_a_full_slurm_overflows_to_a_cloud_and_takes_the_run_back_once_it_is_fre
     """Slurm says that the colleague's job may take a day, so nothing waits for ten minutes."""
     own, rented = "infra: slurm/lab/gpu, cpus: 2, memory: 4", "infra: aws, cpus: 2, use_spot: false"
     pools = "pools: {prefer: [slurm/lab], overflow_after: 10m, return_after: 5s}"
-    task = example(tmp_path, f"any_of: [{{{own}}}, {{{rented}}}]", pools, steps=LONG)
+    task = toy(tmp_path, f"any_of: [{{{own}}}, {{{rented}}}]", pools)
     colleague = ["sbatch", "--parsable", "-p", "gpu", "-c", "2", "-o", "/dev/null"]
     job = slurm_of_two.run([*colleague, "--wrap", "sleep 3600"]).strip()
 
     def jobs() -> dict[str, str]:
         return {n: s for n, s in slurm_of_two.jobs().items() if n.startswith("burst-")}
 
-    run = person.start("run", task, "--yes")
+    run = person.start("run", task, "--yes", "--env", "PAUSE_S=2")
     person.until(lambda: person.status()["step"] >= 3)
     assert list(jobs().values()) == ["RUNNING"], "the one that was queued was cancelled"
     (away,) = person.nodes()
@@ -509,7 +512,7 @@ def test_a_full_slurm_overflows_to_a_cloud_and_takes_the_run_back_once_it_is_fre
     newest = person.status()["run"]
     assert jobs() == {}
     assert slurm_of_two.left(newest) == []
-    person.check_end(undisturbed_example(LONG))
+    person.check_end()
     (cost,) = json.loads(person.burst("cost", newest, "--json"))
     pools_of = {row["node_id"]: row["pool"] for row in cost["rows"]}
     assert sorted(pools_of.values()) == ["aws", "slurm/lab", "slurm/lab"]

@@ -50,12 +50,12 @@ def undisturbed_example(steps: int, cpus: int = 2) -> str:
 @cache
 def undisturbed(workdir: Path = TOY, argument: str = "", threads: int = 1) -> str:
     """Return the hash of the weights under plain `python train.py`: one process, nothing lost."""
+    sets = f"import torch; torch.set_num_threads({threads})"  # OMP_NUM_THREADS is but a wish
     done = subprocess.run(
-        [sys.executable, "-c", f"import train; train.main({argument})"],
+        [sys.executable, "-c", f"{sets}; import train; train.main({argument})"],
         cwd=workdir,
         env={
             "PAUSE_S": "0",
-            "OMP_NUM_THREADS": str(threads),
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": f"{REPO}:{REPO / 'tests/support'}",
         },
