@@ -268,22 +268,6 @@ def test_a_cluster_that_ssh_does_not_know_is_told(config: Path) -> None:
     assert lab(config, spot="scav").spot == ("scav",)
 
 
-def test_a_cluster_that_is_silent_as_a_controller_takes_over_keeps_its_nodes(
-    world: World, config: Path
-) -> None:
-    clusters = read_clusters({}, config)
-    pool = Slurm(clusters, config.parent, world, {N1: "slurm/lab"})
-    ask = pool._ask
-
-    def silent(cluster: Cluster, command: str) -> str:
-        if cluster.name == "lab":
-            raise TransientError("lab cannot be reached by ssh")
-        return ask(cluster, command)
-
-    pool._ask = silent  # type: ignore[method-assign]
-    assert pool.states(N1, refresh=True) == {N1: "up"}
-
-
 # What is vacant -----------------------------------------------------------------------------------
 
 QUARTER = Place(pool="slurm/lab", zone="gpu", machine_type="4CPU--4GB")
