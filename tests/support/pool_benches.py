@@ -35,7 +35,7 @@ from own_benches import HostsBench, SlurmBench
 from pool_bench import NODES, OTHER_RUN, RUN, Bench, Calls, as_told
 from rented_bench import RentedBench
 from restless_clock import RestlessClock
-from slurm_stand_in import usual
+from slurm_stand_in import SlurmStandIn
 from some_run import RUN as RECORD
 from tests.lab.slurm import SlurmLab
 
@@ -226,7 +226,7 @@ def _slurm(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
     config.write_text("".join(f"Host {name}\n" for name in names))
     with ExitStack() as running:
         for name in names:
-            running.enter_context(usual(name, home / "logins", clock))
+            running.enter_context(SlurmStandIn(name, home / "logins", clock))
         patch.setenv("PATH", f"{home / 'logins'}:{os.environ['PATH']}")
         yield SlurmBench(home, patch, config, clock)
 

@@ -18,7 +18,7 @@ from burst.provision.slurm import Slurm
 from burst.provision.slurm_site import read_clusters
 from burst.provision.ssh import Ssh
 from cli_scene import StillClock
-from slurm_stand_in import SlurmStandIn, usual
+from slurm_stand_in import SlurmStandIn
 
 RUN = "toy-abcdef"
 N1, N2 = f"burst-{RUN}-n001", f"burst-{RUN}-n002"
@@ -44,7 +44,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     clock, logins = StillClock(), tmp_path / "logins"
     monkeypatch.setenv("PATH", f"{logins}:{os.environ['PATH']}")
-    with usual("lab", logins, clock) as lab, usual("lab2", logins, clock) as lab2:
+    with SlurmStandIn("lab", logins, clock) as lab, SlurmStandIn("lab2", logins, clock) as lab2:
         yield Site(tmp_path, lab, lab2, clock)
 
 
