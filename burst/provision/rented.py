@@ -98,6 +98,10 @@ class Machine:
     def __str__(self) -> str:
         return self.name
 
+    def gone(self, now: datetime) -> Machine:
+        """Return it as one that its pool does not show any more."""
+        return replace(self, until=self.until or now, costs=False)
+
 
 def by_node(found: Iterable[tuple[str, Machine]]) -> dict[str, Machine]:
     """Return machines by node; two of one node, whose launch was made once more, count as one."""

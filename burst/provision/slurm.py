@@ -12,7 +12,6 @@ import logging
 import shlex
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -278,7 +277,7 @@ class Slurm:
                 if node_id not in found:
                     name = cluster_name(run_id, node_id)
                     silent = name not in self._gone and self._where.get(name) not in heard
-                    found[node_id] = machine if silent else self._over(machine)
+                    found[node_id] = machine if silent else machine.gone(self._clock.now())
             self._ran[run_id] = found
             return found
 
@@ -307,9 +306,6 @@ class Slurm:
                 if ours and job.starts and job.state not in STARTING:
                     self._where.setdefault(job.name, cluster)
                     yield node_id, self._machine(cluster, job)
-
-    def _over(self, machine: Machine) -> Machine:
-        return replace(machine, costs=False, until=machine.until or self._clock.now())
 
     def _machine(self, cluster: Cluster, job: Job) -> Machine:
         now = self._clock.now()

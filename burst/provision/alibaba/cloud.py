@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from burst.errors import TransientError
@@ -42,7 +42,7 @@ class Alibaba:
             there = {one.instance_id: one for of_api in listed.there for one in of_api}
             before = self._seen.get(run_id, {})
             now = self._apis[0].clock.now()
-            seen = {name: (node, _gone(machine, now)) for name, (node, machine) in before.items()}
+            seen = {name: (node, machine.gone(now)) for name, (node, machine) in before.items()}
             known = {name: machine.leaves for name, (_, machine) in before.items()}
             soonest = self._looked.get(run_id, began - NOTICE) + NOTICE
             for name, one in there.items():
@@ -99,10 +99,6 @@ def _machine(one: Instance, leaves: datetime | None) -> Machine:
     """
     name = f"{one} of {one.tags[RUN_TAG]} {one.tags[NODE_TAG]}"
     return Machine(name=name, since=one.since, until=None, costs=True, leaves=leaves)
-
-
-def _gone(machine: Machine, now: datetime) -> Machine:
-    return replace(machine, until=now, costs=False) if machine.costs else machine
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from burst.provision.k8s.client import Client, Pod
@@ -34,7 +33,7 @@ class Kubernetes:
                 for pod in _pods(client, run_id)
             }
             before = self._seen.get(run_id, {})
-            gone = {uid: (node, _gone(one, now)) for uid, (node, one) in before.items()}
+            gone = {uid: (node, one.gone(now)) for uid, (node, one) in before.items()}
             self._seen[run_id] = gone | there
         return by_node(self._seen[run_id].values())
 
@@ -67,7 +66,3 @@ def _machine(pod: Pod, context: str, now: datetime) -> Machine:
         until=(pod.ended or now) if pod.over else None,
         costs=not pod.over,
     )
-
-
-def _gone(machine: Machine, now: datetime) -> Machine:
-    return replace(machine, until=now, costs=False) if machine.costs else machine

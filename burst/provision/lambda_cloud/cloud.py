@@ -93,7 +93,7 @@ def _machine(one: Instance, whose: str, now: datetime) -> Machine:
 
 
 def _gone(machine: Machine, now: datetime) -> Machine:
-    return replace(machine, until=machine.until or now, costs=False, works=False)
+    return replace(machine.gone(now), works=False)
 
 
 @contextmanager
