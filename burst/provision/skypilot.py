@@ -294,7 +294,7 @@ def launch(request: MachineRequest) -> None:
     sky = _sky()
     name, place, log = request.name, request.place, request.log
     _check_server(place)
-    task = task_of(name, place, request.wanted, request.labels, request.wait_s)
+    task = task_of(request)
     log.parent.mkdir(parents=True, exist_ok=True)
     before = log.stat().st_size if log.exists() else 0
     with log.open("a", encoding="utf-8") as out:
@@ -336,18 +336,12 @@ def _keyless() -> Iterator[None]:
         del os.environ[KEYLESS_VAR]
 
 
-def task_of(
-    name: str,
-    place: Place,
-    wanted: Mapping[str, Any],
-    labels: Mapping[str, str],
-    wait_s: float | None = None,
-) -> Any:  # noqa: ANN401 - sky's
+def task_of(request: MachineRequest) -> Any:  # noqa: ANN401 - sky's
     """Return the task of SkyPilot's whose launch makes a node's machine."""
     sky = _sky()
-    wanted = dict(wanted)
+    place, wanted = request.place, dict(request.wanted)
     mounts = wanted.pop("file_mounts", {})
-    task = sky.Task.from_yaml_config({"name": name, "file_mounts": mounts})
+    task = sky.Task.from_yaml_config({"name": request.name, "file_mounts": mounts})
     context = contexts.context_of(place.pool)
     where = "/".join((place.pool, place.region or "*", place.zone or "*"))
     task.set_resources(
@@ -355,8 +349,8 @@ def task_of(
             infra=contexts.sky_infra(context) if context else where,
             instance_type=place.machine_type,
             use_spot=place.spot,
-            labels=dict(labels),
-            _cluster_config_overrides=_pod_settings(wait_s) if context else None,
+            labels=dict(request.labels),
+            _cluster_config_overrides=_pod_settings(request.wait_s) if context else None,
             **wanted,
         )
     )

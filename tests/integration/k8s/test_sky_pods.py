@@ -23,6 +23,7 @@ import json, sys
 from pathlib import Path
 from burst.cost.placement import Place
 from burst.provision import skypilot
+from burst.provision.rented import MachineRequest
 from burst.task_specs.parse import parse
 skypilot._enabled = lambda named: ["kubernetes", "ssh"]  # which asks the API server
 def offers(resources):
@@ -34,8 +35,11 @@ LAUNCH = (
     + """
 from sky import core, execution
 labels = {"burst-run": "toy-abcdef", "burst-node": "n001"}
+def task_of(place, wanted, wait_s=None):
+    return skypilot.task_of(MachineRequest(name="burst-toy-abcdef-n001", place=place,
+        wanted=wanted, labels=labels, log=Path("unused"), wait_s=wait_s))
 def launch(place, **wanted):
-    task = skypilot.task_of("burst-toy-abcdef-n001", place, wanted, labels)
+    task = task_of(place, wanted)
     try:
         execution.launch(task, cluster_name="burst-toy-abcdef-n001", fast=True)
     except Exception as error:
@@ -209,7 +213,7 @@ def test_a_pod_waits_for_room_as_long_as_its_launch_may(scene: Scene) -> None:
         + """
 from sky import skypilot_config
 for wait_s in (None, 3.2):
-    (wanted,) = skypilot.task_of("n", GPUS, {}, labels, wait_s).resources
+    (wanted,) = task_of(GPUS, {}, wait_s).resources
     print("WAITS", skypilot_config.get_effective_region_config(
         cloud="kubernetes", region="lab", keys=("provision_timeout",),
         override_configs=wanted.cluster_config_overrides))
