@@ -85,13 +85,16 @@ def furnish(api: Api, zones: Collection[str], ssh_from: Collection[str] = ANYWHE
     return afresh(lambda: _furnish(api, zones, ssh_from))
 
 
-def afresh(make: Callable[[], T]) -> T:
-    """Make something in the network; once more if somebody took a part of it away meanwhile."""
+def afresh(make: Callable[[], T], codes: tuple[str, ...] = GONE) -> T:
+    """Make something in the network; once more if an error's code is one of these.
+
+    By default: if somebody took a part of it away meanwhile.
+    """
     for left in reversed(range(TRIES)):
         try:
             return make()
         except EcsError as error:
-            if left == 0 or not among(error.code, GONE):
+            if left == 0 or not among(error.code, codes):
                 raise
             log.info("once more: %s", error)
     raise AssertionError(TRIES)
@@ -165,27 +168,23 @@ def _vswitch(api: Api, vpc: str, zone: str, undo: _Undo) -> str:
     def there() -> list[str]:
         return _ids((o for o in _vswitches(api, vpc) if o["ZoneId"] == zone), "VSwitchId")
 
-    make = partial(_make_vswitch, api, vpc, zone)
+    def make() -> str:  # somebody may take its addresses at the same time
+        return afresh(partial(_make_vswitch, api, vpc, zone), TAKEN)
+
     switch = _agreed(api, there, make, partial(_delete_vswitch, api), undo)
     _available(api, lambda: [s for s in _vswitches(api, vpc) if s["VSwitchId"] == switch])
     return switch
 
 
 def _make_vswitch(api: Api, vpc: str, zone: str) -> str:
-    """Make a VSwitch of addresses that no other has; somebody may take them at the same time."""
-    for left in reversed(range(TRIES)):
-        told = numbered(api, "DescribeVSwitches", VpcId=vpc)  # those of others count too
-        taken = [IPv4Network(s["CidrBlock"]) for page in told for s in page["VSwitches"]["VSwitch"]]
-        free = (n for n in RANGE.subnets(new_prefix=ZONE_BITS) if not any(map(n.overlaps, taken)))
-        try:
-            return _create(
-                api, "CreateVSwitch", "VSwitchId",
-                VpcId=vpc, ZoneId=zone, CidrBlock=str(next(free)), VSwitchName=f"{NAME}-{zone}",
-            )  # fmt: skip
-        except EcsError as error:
-            if left == 0 or not among(error.code, TAKEN):
-                raise
-    raise AssertionError(TRIES)
+    """Make a VSwitch of addresses that no other has."""
+    told = numbered(api, "DescribeVSwitches", VpcId=vpc)  # those of others count too
+    taken = [IPv4Network(s["CidrBlock"]) for page in told for s in page["VSwitches"]["VSwitch"]]
+    free = (n for n in RANGE.subnets(new_prefix=ZONE_BITS) if not any(map(n.overlaps, taken)))
+    return _create(
+        api, "CreateVSwitch", "VSwitchId",
+        VpcId=vpc, ZoneId=zone, CidrBlock=str(next(free)), VSwitchName=f"{NAME}-{zone}",
+    )  # fmt: skip
 
 
 def _security_group(api: Api, vpc: str, undo: _Undo) -> str:
