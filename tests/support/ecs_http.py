@@ -13,11 +13,12 @@ import threading
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from ecs_cloud import EcsCloud, RefusedCallError
+from serving import Server
 
 KEY_ID, SECRET, TOKEN = "LTAItest", "secret-of-test", "sts-token-of-test"
 SKEW_S = 900
@@ -27,10 +28,8 @@ OF_VPC = ("CreateVpc", "DescribeVpcs", "DeleteVpc",
 METADATA_TOKEN = "given-by-the-metadata-service"  # noqa: S105 - a stand-in's
 
 
-class EcsServer(ThreadingHTTPServer):
-    """Use as a context manager."""
-
-    daemon_threads = True
+class EcsServer(Server):
+    """See serving.Server."""
 
     def __init__(
         self, cloud: EcsCloud, address: tuple[str, int] = ("127.0.0.1", 0), *, token: str = ""
@@ -41,14 +40,6 @@ class EcsServer(ThreadingHTTPServer):
         self.lock = threading.RLock()
         self.nonces: set[str] = set()
         self.url = f"http://{address[0]}:{self.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
 
     def who(self, address: str) -> str | None:
         """Return the id of the machine that asks for its metadata, told by its address."""

@@ -18,10 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from serving import Server
 
 TOKEN = "token-of-a-person"  # noqa: S105 - a stand-in's
 GPU = "nvidia.com/gpu"
@@ -385,10 +387,8 @@ def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
             raise StatusError(422, "Invalid", f"operator {other}")
 
 
-class KubeServer(ThreadingHTTPServer):
-    """Use as a context manager."""
-
-    daemon_threads = True
+class KubeServer(Server):
+    """See serving.Server."""
 
     def __init__(self, cluster: Cluster, certificate: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Door)
@@ -398,14 +398,6 @@ class KubeServer(ThreadingHTTPServer):
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate)
         self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
 
     def kubeconfig(self, *contexts: str, token: str = TOKEN) -> Object:
         """Return a kubeconfig whose contexts, the first one the current, all lead here."""
