@@ -7,7 +7,7 @@ get is the same mapping as text, and right.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -135,8 +135,8 @@ def _is_ipv6(text: str) -> bool:
         return False
 
 
-def _prices(fields: Fields) -> None:
-    for key in PRICES:
+def _prices(fields: Fields, keys: Iterable[str] = PRICES) -> None:
+    for key in keys:
         fields.read(key, _usd_per_hour)
 
 
@@ -166,8 +166,7 @@ def _k8s(k8s: Fields) -> None:
         context = k8s.fields(name)
         if context is not None:
             _only(context, POD_PRICES)
-            for key in POD_PRICES:
-                context.read(key, _usd_per_hour)
+            _prices(context, POD_PRICES)
 
 
 def _alibaba(alibaba: Fields) -> None:

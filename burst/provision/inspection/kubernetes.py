@@ -64,8 +64,7 @@ class KubernetesPool:
 
     def _row(self, alike: Sequence[PodNode]) -> Row:
         one, takes = alike[0].whole, [node for node in alike if node.usable]
-        cpus = sum(node.free.cpus for node in takes if node.free)
-        words = f"{cpus:g} of {one.cpus * len(takes):g} CPUs free"
+        words = f"{_cpus_free(takes):g} of {one.cpus * len(takes):g} CPUs free"
         return Row(
             pool=self.name,
             machine=f"{one.gpus}x{one.gpu or 'GPU'}" if one.gpus else f"{one.cpus:g}-cpu",
@@ -120,9 +119,8 @@ class KubernetesPool:
             return
         nodes = self.nodes()
         takes = [node for node in nodes if node.usable]
-        cpus = sum(node.free.cpus for node in takes if node.free)
         gpus = sum(node.whole.gpus for node in takes)
-        words = f"{len(takes)} of {len(nodes)} machines take pods; {cpus:g} CPUs"
+        words = f"{len(takes)} of {len(nodes)} machines take pods; {_cpus_free(takes):g} CPUs"
         words += f" and {_gpus_free(takes)} of {gpus} GPUs are free"
         fix = f"see why: kubectl --context {self.context} get nodes"
         yield self._finding("capacity", words, works=True if takes else None, fix=fix)
@@ -160,6 +158,10 @@ class KubernetesPool:
 
 def _sees_all(client: Client) -> bool:
     return all(client.may(verb, what, everywhere=True) for verb, what in LOOKS)
+
+
+def _cpus_free(nodes: Sequence[PodNode]) -> float:
+    return sum(node.free.cpus for node in nodes if node.free)
 
 
 def _gpus_free(nodes: Sequence[PodNode]) -> int:
