@@ -311,7 +311,7 @@ def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_re
     victim = max(before)
     person.lab.notice(before[victim]["id"], 45)
     person.until(lambda: max(person.nodes(), default="") > victim)
-    assert re.search(rf"notice +{victim} leaves in \d+ s", person.said())
+    assert re.search(rf"notice +{victim} leaves in \d\d\d? s", person.said())
     person.until(lambda: victim not in person.nodes())
     assert run.wait(500) == 0, person.log.read_text()
     person.lab.ecs_stock()
