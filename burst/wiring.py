@@ -82,10 +82,13 @@ def networks() -> Networks:
 
 
 def pools() -> Mapping[str, Any]:
-    """Return what `$BURST_HOME/pools.yaml` says, or nothing."""
-    from burst.task_specs.pools import read_pools
+    """Return what `$BURST_HOME/pools.yaml` says, or nothing; SpecError with all that is wrong."""
+    from burst.provision.slurm_site import cluster_names
+    from burst.task_specs.pools import Logins, read_pools
 
-    return read_pools(home() / "pools.yaml")
+    config = slurm_config()
+    logins = Logins(config, lambda: cluster_names(config))
+    return read_pools(home() / "pools.yaml", logins)
 
 
 def local_pool() -> LocalProvisioner:
@@ -647,12 +650,14 @@ def offers(task: Task) -> tuple[Offer, ...]:
     SSH hosts and Slurm clusters are asked when the task names them or this machine does not fit;
     the clouds when the task names one, or leaves the place open and none of one's own machines
     fits: asking starts SkyPilot's server, and takes seconds. Clouds that the task does not name may
-    be missing. UsageError when the task names Kubernetes and something it needs is not here.
+    be missing. UsageError when the task names Kubernetes and something it needs is not here, or
+    pools.yaml is wrong.
     """
     from burst.cost.offers import candidates
     from burst.errors import SetupError
     from burst.provision.k8s import needs
 
+    pools()  # what is wrong there is told before anything is asked
     needs.check(str(c.infra.region or "") for c in task.candidates if c.infra.cloud == "k8s")
     here: tuple[Offer, ...] = (local_offer(),)
     named = {c.infra.cloud for c in task.candidates}

@@ -7,7 +7,8 @@ get is the same mapping as text, and right.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -31,10 +32,19 @@ HOSTS_EXAMPLE = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, 
 Check = Callable[[Fields], None]
 
 
-def read_pools(path: Path) -> Mapping[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Logins:
+    """Where the logins of Slurm clusters are written, and the names found there."""
+
+    where: Path
+    names: Callable[[], Collection[str]]
+
+
+def read_pools(path: Path, logins: Logins | None = None) -> Mapping[str, Any]:
     """Return the file's mapping, every value as the text typed; empty if there is no file.
 
-    SpecError with every problem if it cannot be read or understood.
+    SpecError with every problem if it cannot be read or understood, or names a Slurm cluster that
+    has no login.
     """
     try:
         data = path.read_bytes()
@@ -47,7 +57,7 @@ def read_pools(path: Path) -> Mapping[str, Any]:
     report = Report()
     root = read_document(data, report)
     if isinstance(root, MapNode):
-        _check(Fields(root, "", report))
+        _check(Fields(root, "", report), logins)
     elif root is not None and not is_null(root):
         report.problem("", f"needs a mapping, {EXAMPLE}", line=root.line, written=as_typed(root))
     if report.problems:
@@ -55,12 +65,14 @@ def read_pools(path: Path) -> Mapping[str, Any]:
     return _typed(root) if isinstance(root, MapNode) else {}
 
 
-def _check(root: Fields) -> None:
+def _check(root: Fields, logins: Logins | None) -> None:
     _only(root, tuple(SECTIONS))
     for name, check in SECTIONS.items():
         section = root.fields(name)
         if section is not None:
             check(section)
+            if name == "slurm" and logins is not None:
+                _have_logins(section, logins)
 
 
 def _local(local: Fields) -> None:
@@ -159,6 +171,14 @@ def _slurm(slurm: Fields) -> None:
             cluster.read(key, _word)
         for _ in cluster.scalars("spot", _word):
             pass
+
+
+def _have_logins(slurm: Fields, logins: Logins) -> None:
+    there = logins.names()
+    for name, cluster in slurm.map.entries.items():
+        if name not in there:
+            message = f"{logins.where} has no `Host {name}`; write its login there"
+            slurm.report.problem(slurm.at(name), message, line=cluster.line)
 
 
 def _k8s(k8s: Fields) -> None:

@@ -25,7 +25,9 @@ def examine(task: Task | None, pool: str | None, *, as_json: bool) -> int:
     """Print every finding; exit 9 if something that `burst run` needs does not work.
 
     With a task also what it needs of pools; with a pool's name only what is of that pool.
+    SpecError with all that is wrong in pools.yaml, before anything is asked.
     """
+    wiring.pools()
     here = [] if pool else [finding for check in CHECKS for finding in check()]
     found = [*here, *pool_wiring.findings(task, pool)]
     if pool and not any(one.pool for one in found):

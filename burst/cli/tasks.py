@@ -86,12 +86,17 @@ def _passed_over(made: Plan) -> tuple[str, ...]:
 
 
 def check_file(file: Path, given: Given, *, as_json: bool) -> None:
-    """Print what a valid file says, in short; in JSON, the problems of one that is not too."""
+    """Print what a valid file says, in short; in JSON, the problems of one that is not too.
+
+    A pools.yaml that no run could start with counts as well.
+    """
     try:
         task = read_task(file, given)
+        wiring.pools()
     except SpecError as error:
         if as_json:
-            print_json({"valid": False, "problems": error.problems})
+            told = {"valid": False, "file": error.source, "problems": error.problems}
+            print_json(told)
         raise
     if as_json:
         print_json({"valid": True, "task": task_json(task), "warnings": list(task.warnings)})

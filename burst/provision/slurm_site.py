@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from burst.cost.quotes import Quote
-from burst.errors import Problem, SetupError, SpecError
+from burst.errors import SetupError
 from burst.provision.own import NO_PRICE, quote
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.accelerators import is_kind
@@ -177,23 +177,14 @@ class Job:
 def read_clusters(pools: Mapping[str, Any], config: Path) -> tuple[Cluster, ...]:
     """Return the clusters in the OpenSSH configuration, with what pools.yaml's `slurm` says.
 
-    burst.task_specs.pools has checked that; SpecError for clusters that the configuration lacks.
+    burst.task_specs.pools has checked that.
     """
-    names = _hosts(config)
     said = pools.get("slurm") or {}
-    problems = tuple(
-        Problem(
-            field=f"slurm.{name}", message=f"{config} has no `Host {name}`; write its login there"
-        )
-        for name in said.keys() - set(names)
-    )
-    if problems:
-        raise SpecError("pools.yaml", problems)
-    return tuple(_cluster(name, said.get(name) or {}, config) for name in names)
+    return tuple(_cluster(name, said.get(name) or {}, config) for name in cluster_names(config))
 
 
-def _hosts(config: Path) -> list[str]:
-    """Return the names after `Host` that are no patterns."""
+def cluster_names(config: Path) -> list[str]:
+    """Return the names after `Host` that are no patterns; SetupError if it cannot be read."""
     if not config.exists():
         return []
     try:

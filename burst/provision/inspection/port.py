@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from burst.cost.offers import Offer
 from burst.cost.quotes import Quote
-from burst.errors import BurstError, SpecError
+from burst.errors import BurstError
 from burst.provision.inspection.cuda import Torch
 
 log = logging.getLogger(__name__)
@@ -129,10 +129,6 @@ def _together(
     def run(pool: Inspected, answer: queue.SimpleQueue[Sequence[T]]) -> None:
         try:
             answer.put(ask(pool))
-        except SpecError as error:
-            told = "; ".join(map(str, error.problems))
-            fix = error.hint or f"correct {error.source}"
-            answer.put(failed(pool.name, f"{error.source}: {told}", fix))
         except BurstError as error:
             answer.put(failed(pool.name, error.message, error.hint or ""))
         except Exception as error:  # a thread's end: one pool hides no other

@@ -201,16 +201,6 @@ def test_a_name_without_a_pool_is_told_what_it_wants(
     assert ("SkyPilot's server" in said.err) is (argv == ["pools"] and code != 2)
 
 
-def test_a_wrong_pools_yaml_is_told_whole(burst: Call) -> None:
-    path = wiring.home() / "pools.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("shh: {}\nlocal: {usd_per_hour: -1}\n")
-    said = burst("pools", "local")
-    assert (said.code, said.out) == (2, "")
-    assert "did you mean ssh?" in said.err
-    assert "local.usd_per_hour" in said.err
-
-
 def test_a_pool_that_is_silent_is_a_row(burst: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_wiring, "_rented", lambda: Pool("clouds"))
     kinds = {**pool_wiring.KINDS, "local": lambda: [Pool("slurm/hpc", [SLURM])]}

@@ -216,7 +216,7 @@ def test_a_check_in_json_has_the_problems_of_a_bad_file(burst: Call, file: Path)
     said = burst("check", file, "--json")
     message = "unknown field; did you mean num_nodes?"
     problem = {"field": "num_workers", "message": message, "line": 2, "written": None}
-    assert json.loads(said.out) == {"valid": False, "problems": [problem]}
+    assert json.loads(said.out) == {"valid": False, "file": str(file), "problems": [problem]}
     assert (said.code, said.err) == (2, burst("check", file).err)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from burst.cost.offers import candidates
 from burst.cost.placement import Place
-from burst.errors import SetupError, SpecError, TransientError
+from burst.errors import SetupError, TransientError
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import MachineRequest
 from burst.provision.slurm import HOLD, Slurm, offers
@@ -259,10 +259,7 @@ def test_shapes_are_read_as_they_are_written() -> None:
         Shape.parse("m6i.large")
 
 
-def test_a_cluster_that_ssh_does_not_know_is_told(config: Path) -> None:
-    with pytest.raises(SpecError) as error:
-        read_clusters({"slurm": {"la": None}}, config)
-    assert [problem.field for problem in error.value.problems] == ["slurm.la"]
+def test_clusters_are_those_that_have_a_login(config: Path) -> None:
     assert read_clusters({}, config.parent / "none") == ()
     assert lab(config, usd_per_gpu_hour="1.5").usd_per_gpu_hour == Decimal("1.5")
     assert lab(config, spot="scav").spot == ("scav",)

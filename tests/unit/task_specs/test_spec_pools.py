@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from burst.errors import SpecError
-from burst.task_specs.pools import read_pools
+from burst.task_specs.pools import Logins, read_pools
 
 
 def test_no_file_is_no_pools(tmp_path: Path) -> None:
@@ -179,3 +179,13 @@ k8s:
         f"line 3: k8s.b: {mapping} (written: 1.10)",
         "line 4: k8s.c.usd_per_hour: is not known; did you mean usd_per_gpu_hour?",
     ]
+
+
+def test_a_slurm_cluster_without_a_login_is_told_with_all_else(tmp_path: Path) -> None:
+    path, config = tmp_path / "pools.yaml", tmp_path / "config"
+    path.write_text("slurm:\n  lab:\n  la: {wait: never}\n")
+    with pytest.raises(SpecError) as caught:
+        read_pools(path, Logins(config, lambda: ["lab"]))
+    other, told = map(str, caught.value.problems)
+    assert told == f"line 3: slurm.la: {config} has no `Host la`; write its login there"
+    assert other.startswith("line 3: slurm.la.wait: not a duration")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from burst.errors import Problem, SetupError, SpecError, TransientError
+from burst.errors import SetupError, TransientError
 from burst.provision.inspection.port import (
     SET_CLOCK,
     Finding,
@@ -70,10 +70,6 @@ def void(_: object) -> None:
     [
         (TransientError("no answer from it"), "no answer from it"),
         (SetupError("no key", hint="make one"), "no key; make one"),
-        (
-            SpecError("pools.yaml", (Problem(field="ssh.lab", message="needs a mapping"),)),
-            "pools.yaml: ssh.lab: needs a mapping; correct pools.yaml",
-        ),
         (
             KeyError("Arn"),
             "cannot be read: KeyError: 'Arn'; a defect in burst, or an unknown answer",
