@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
@@ -164,7 +165,7 @@ def machines(
         jobs = _slurm(names)  # which also say since when a node is
         return RentedProvisioner(jobs, jobs, settings, clock())
     cloud = cloud_of(run) if kind == "cloud" else None
-    return RentedProvisioner(clusters_of(kind, names), cloud, settings, clock())
+    return RentedProvisioner(clusters_of(kind, names), cloud, settings, clock(), nodes)
 
 
 def cloud_of(run: Run) -> Cloud | None:
@@ -175,7 +176,7 @@ def cloud_of(run: Run) -> Cloud | None:
     for choice in run.record.choices:
         name, _, part = choice.place.pool.partition("/")
         parts.setdefault(name, set()).add(part or choice.place.region)
-    clouds = [ask(parts[name]) for name, ask in ASKED.items() if name in parts]
+    clouds = {name: ask(parts[name]) for name, ask in ASKED.items() if name in parts}
     return Clouds(clouds) if clouds else None
 
 
@@ -549,29 +550,66 @@ def _idle(run: Run) -> bool:
     return owner is None or lives is False or (lives is None and forsaken(run))
 
 
-def orphans() -> tuple[tuple[Run, str], ...]:
-    """Return the machines, rented or SSH hosts, of runs that nobody drives, in words.
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Machines of runs that nobody drives."""
+
+    found: tuple[tuple[Run, str], ...]  # in words
+    unknown: tuple[str, ...]  # of which runs and pools it is not known whether there are any, why
+
+
+def orphans() -> Orphans:
+    """Return the machines, rented or SSH hosts, of runs that nobody drives.
 
     A controller on another machine is watched for a while. Machines of runs that are not known
     here are left out: they may be a colleague's.
     """
+    from burst.errors import BurstError
+
+    found: list[tuple[Run, str]] = []
+    unknown: list[str] = []
+    for run in _undriven():
+        for look in (_rented_of, _owned_of):
+            try:
+                found += [(run, words) for words in look(run, unknown)]
+            except BurstError as error:
+                unknown.append(f"{run.record.run_id}: {error.message}")
+    return Orphans(tuple(found), tuple(unknown))
+
+
+def _rented_of(run: Run, unknown: list[str]) -> list[str]:
+    """Return a run's rented machines; note of which clouds that is not known."""
+    from burst.provision.rented import SilentError
+
+    cloud = cloud_of(run)
+    if cloud is None:
+        return []
+    try:
+        there = cloud.machines(run.record.run_id)
+    except SilentError as error:
+        there = error.machines
+        unknown.append(f"{run.record.run_id}: {error.message}")
+    return [str(one) for one in there.values() if one.costs]
+
+
+def _owned_of(run: Run, unknown: list[str]) -> list[str]:
+    """Return a run's machines of pools where no cloud is asked; note of which it is not known."""
     from burst.controller.status import status_of
+    from burst.errors import TransientError
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
 
-    found: list[tuple[Run, str]] = []
-    for run in _undriven():
-        status = status_of(run, clock(), owner_alive)
-        cloud = cloud_of(run)
-        if cloud is not None:
-            there = cloud.machines(run.record.run_id).values()
-            found += [(run, str(one)) for one in there if one.costs]
-        open_pools = {node.place.pool for node in status.nodes if not node.ended}
-        for kind in {kind_of(pool) for pool in open_pools if pool.partition("/")[0] not in ASKED}:
-            prefix = cluster_name(run.record.run_id, "")
+    found: list[str] = []
+    there = {n.place.pool for n in status_of(run, clock(), owner_alive).nodes if not n.ended}
+    prefix = cluster_name(run.record.run_id, "")
+    for kind in sorted({kind_of(pool) for pool in there if pool.partition("/")[0] not in ASKED}):
+        try:
             names = clusters_of(kind).states(prefix, refresh=True)
-            found += [(run, f"{name} on {kind}") for name in names]
-    return tuple(found)
+        except TransientError as error:
+            unknown.append(f"{run.record.run_id}: what {kind} has is not known: {error.message}")
+        else:
+            found += [f"{name} on {kind}" for name in names]
+    return found
 
 
 def leftovers() -> tuple[str, ...]:

@@ -48,23 +48,35 @@ def _name(finding: Finding) -> str:
 
 
 def reap_orphans(*, yes: bool, as_json: bool) -> int:
-    """List the rented machines of runs that nobody drives, and end them when told to."""
-    found = wiring.orphans()
+    """List the rented machines of runs that nobody drives, and end them when told to.
+
+    Return 9 if a pool does not say whether it has any.
+    """
+    orphans = wiring.orphans()
+    found = orphans.found
     told = [{"run": run.record.run_id, "machine": words} for run, words in found]
     if not as_json:
-        lines = [words for _, words in found] or ["no machine of a run that nobody drives"]
-        sys.stdout.write("\n".join(lines) + "\n")
-    if found and not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(f"{len(found)} machines would be ended", hint="add --yes to end them")
-        sys.stderr.write("End them? [y/N] ")
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            return 0
-    for run in {run.record.run_id: run for run, _ in found}.values():
-        release(run, now=True)
-    if as_json:
-        print_json({"ended": told})
-    return 0
+        lines = [words for _, words in found]
+        if not found and not orphans.unknown:
+            lines = ["no machine of a run that nobody drives"]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+    for words in orphans.unknown:
+        sys.stderr.write(f"not known: {words}\n")
+    if not found or _agreed(len(found), yes=yes):
+        for run in {run.record.run_id: run for run, _ in found}.values():
+            release(run, now=True)
+        if as_json:
+            print_json({"ended": told, "unknown": orphans.unknown})
+    return 9 if orphans.unknown else 0
+
+
+def _agreed(machines: int, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError(f"{machines} machines would be ended", hint="add --yes to end them")
+    sys.stderr.write("End them? [y/N] ")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _python() -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from burst.cost.events import Refused
@@ -144,27 +145,61 @@ class Cloud(Protocol):
         ...
 
 
-class Clouds:
-    """See Cloud: several of them as one."""
+class SilentError(TransientError):
+    """Some clouds do not answer, so that nothing is known of their machines; others do."""
 
-    def __init__(self, clouds: Iterable[Cloud]) -> None:
-        self._clouds = tuple(clouds)
+    def __init__(
+        self, silent: Mapping[str, TransientError], machines: Mapping[str, Machine]
+    ) -> None:
+        told = (f"what {name} has is not known: {error}" for name, error in silent.items())
+        super().__init__("; ".join(told))
+        self.silent = silent  # by pool
+        self.machines = machines  # of those that answer
+
+
+class Clouds:
+    """See Cloud: several of them, by their pools' names, as one.
+
+    One that is silent hides no machine of another, and keeps none from being ended or kept.
+    """
+
+    def __init__(self, clouds: Mapping[str, Cloud]) -> None:
+        self._clouds = dict(clouds)
+        self._where: dict[str, str] = {}  # the pool of each node that was seen
 
     def machines(self, run_id: str) -> Mapping[str, Machine]:
-        return {node: m for cloud in self._clouds for node, m in cloud.machines(run_id).items()}
+        """See Cloud. SilentError, with what the others say, if one does not answer."""
+        found: dict[str, Machine] = {}
+        silent: dict[str, TransientError] = {}
+        for pool, cloud in self._clouds.items():
+            try:
+                its = cloud.machines(run_id)
+            except TransientError as error:
+                silent[pool] = error
+            else:
+                found.update(its)
+                self._where.update(dict.fromkeys(its, pool))
+        if silent:
+            raise SilentError(silent, found)
+        return found
 
     def end(self, run_id: str, node_ids: Collection[str]) -> None:
-        self._tell(lambda cloud: cloud.end(run_id, node_ids))
+        def end(pool: str, cloud: Cloud) -> None:
+            mine = [node for node in node_ids if self._where.get(node, pool) == pool]
+            if mine:
+                cloud.end(run_id, mine)
+
+        self._tell(end)
 
     def keep(self, run_id: str) -> None:
-        self._tell(lambda cloud: cloud.keep(run_id))
+        self._tell(lambda _, cloud: cloud.keep(run_id))
 
-    def _tell(self, what: Callable[[Cloud], None]) -> None:
+    def _tell(self, what: Callable[[str, Cloud], None]) -> None:
         """Tell each cloud, whatever others answer; TransientError then if one was not told."""
         failed: TransientError | None = None
-        for cloud in self._clouds:
+        for pool, cloud in self._clouds.items():
             try:
-                what(cloud)
+                what(pool, cloud)
             except TransientError as error:
                 failed = error
         if failed is not None:
@@ -196,12 +231,20 @@ class _Node:
 
 
 class RentedProvisioner:
-    """See burst.ports.Provisioner."""
+    """See burst.ports.Provisioner.
+
+    `pools` are those of nodes that there may be: of an earlier controller.
+    """
 
     outlives = True
 
     def __init__(
-        self, clusters: Clusters, cloud: Cloud | None, settings: Settings, clock: Clock
+        self,
+        clusters: Clusters,
+        cloud: Cloud | None,
+        settings: Settings,
+        clock: Clock,
+        pools: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._clusters = clusters
         self._cloud = cloud
@@ -210,6 +253,8 @@ class RentedProvisioner:
         self._launches = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="launch")
         self._calls = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rented")
         self._nodes: dict[str, _Node] = {}
+        self._pools = dict(pools)
+        self._silent: frozenset[str] = frozenset()  # pools that did not answer, and were told of
         self._ending: dict[str, Future[None]] = {}
         self._times: Mapping[str, Machine] = {}
         self._look: Future[_Seen] | None = None
@@ -223,6 +268,7 @@ class RentedProvisioner:
         if request.node_id in self._nodes:
             return
         node = self._nodes[request.node_id] = _Node(request=request)
+        self._pools[request.node_id] = request.choice.place.pool
         node.work = self._launches.submit(self._bring_up, node)
 
     def _bring_up(self, node: _Node) -> None:
@@ -383,7 +429,8 @@ class RentedProvisioner:
 
     def observe(self, run_id: str, doubted: Collection[str] = ()) -> tuple[NodeView, ...]:
         seen = self._newest(run_id, in_doubt=bool(doubted))
-        names = sorted({*self._nodes, *self._ending, *seen.states, *self._times})
+        unknown = {name for name in self._pools if self._is_unknown(name, seen.silent)}
+        names = sorted({*self._nodes, *self._ending, *seen.states, *self._times, *unknown})
         return tuple(self._view(name, seen) for name in names)
 
     def _newest(self, run_id: str, *, in_doubt: bool) -> _Seen:
@@ -404,15 +451,34 @@ class RentedProvisioner:
 
     def _look_now(self, run_id: str) -> _Seen:
         at_s = self._clock.monotonic()
-        self._ask_cloud(run_id)  # it answers at once, SkyPilot takes its time
+        silent = self._ask_cloud(run_id)  # it answers at once, SkyPilot takes its time
         self._keep(run_id)
         states = self._clusters.states(cluster_name(run_id, ""), refresh=True)
         found = {name[len(cluster_name(run_id, "")) :]: state for name, state in states.items()}
-        return _Seen(at_s, {name: s for name, s in found.items() if NODE_ID.fullmatch(name)})
+        states = {name: state for name, state in found.items() if NODE_ID.fullmatch(name)}
+        return _Seen(at_s, states, silent)
 
-    def _ask_cloud(self, run_id: str) -> None:
-        if self._cloud is not None:
-            self._times = {**self._times, **self._cloud.machines(run_id)}
+    def _ask_cloud(self, run_id: str) -> frozenset[str]:
+        """Note what the clouds say of a run's machines; return those that are silent, if not all.
+
+        What a silent one said last stands.
+        """
+        if self._cloud is None:
+            return frozenset()
+        try:
+            found, silent = self._cloud.machines(run_id), frozenset[str]()
+        except SilentError as error:
+            found, silent = error.machines, frozenset(error.silent)
+            if silent != self._silent:
+                log.warning("%s", error)
+        self._silent = silent
+        self._times = {**self._times, **found}
+        return silent
+
+    def _is_unknown(self, name: str, silent: Collection[str]) -> bool:
+        """Whether a node may have a machine at one of the clouds that are silent."""
+        pool = self._pools.get(name)
+        return bool(silent) if pool is None else pool.partition("/")[0] in silent
 
     def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
         """Return the last answer; have the pool asked again, in a thread, when that is old."""
@@ -455,7 +521,10 @@ class RentedProvisioner:
         if node is not None and node.ready_s is None:
             return replace(view, state="asked")
         current = node is None or (node.ready_s is not None and seen.at_s > node.ready_s)
-        there = machine.costs and machine.works if machine else name in seen.states
+        if machine is None:
+            there = name in seen.states or self._is_unknown(name, seen.silent)
+        else:
+            there = machine.costs and machine.works
         return replace(view, state="gone") if current and not there else view
 
     # Ending ---------------------------------------------------------------------------------------
@@ -487,13 +556,14 @@ class RentedProvisioner:
         if self._cloud is None:
             return
         for _ in range(GONE_LOOKS):
-            self._ask_cloud(run_id)
+            if self._is_unknown(node_id, self._ask_cloud(run_id)):
+                break
             machine = self._times.get(node_id)
             if machine is None or not machine.costs:
                 return
             self._cloud.end(run_id, [node_id])
             self._clock.sleep(2.0)
-        raise TransientError(f"{node_id} of {run_id} is still there")
+        raise TransientError(f"{node_id} of {run_id} is still there, or nobody says that it is not")
 
     def kill_node(self, run_id: str, node_id: str) -> None:
         """Take a machine away behind SkyPilot's back, as a cloud does."""
@@ -510,10 +580,12 @@ class RentedProvisioner:
                 self._clusters.down(name)
                 found.append(f"SkyPilot's cluster {name}")
         if self._cloud is not None:
-            self._ask_cloud(run_id)
+            silent = self._ask_cloud(run_id)
             left = {n: m for n, m in self._times.items() if m.costs and n not in but}
             self._cloud.end(run_id, list(left))
             found += [str(machine) for machine in left.values()]
+            if any(self._is_unknown(name, silent) for name in self._pools):
+                raise TransientError(f"{', '.join(sorted(silent))} may have machines of {run_id}")
         return tuple(found)
 
 
@@ -523,10 +595,11 @@ def _succeeded(work: Future[None] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What SkyPilot said of a run's clusters, by node, and when it was asked."""
+    """What was said of a run's machines, and when it was asked."""
 
     at_s: float
     states: Mapping[str, str]
+    silent: frozenset[str]  # pools whose clouds did not answer
 
 
 def cluster_name(run_id: str, node_id: str) -> str:

@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -339,7 +340,8 @@ def test_reaping_lists_and_ends_only_when_told_to(
     burst: Call, on: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
-    monkeypatch.setattr(wiring, "orphans", lambda: ((on, "i-1 (m6i.large) in us-east-1a"),))
+    orphans = wiring.Orphans(((on, "i-1 (m6i.large) in us-east-1a"),), ())
+    monkeypatch.setattr(wiring, "orphans", lambda: orphans)
     module = importlib.import_module("burst.cli.doctor")
     monkeypatch.setattr(module, "release", lambda run, now: ended.append(run.store.uri))
     monkeypatch.setattr("sys.stdin", io.StringIO())
@@ -348,8 +350,18 @@ def test_reaping_lists_and_ends_only_when_told_to(
     assert ended == []
     said = burst("doctor", "--reap", "--yes", "--json")
     assert json.loads(said.out) == {
-        "ended": [{"run": on.record.run_id, "machine": "i-1 (m6i.large) in us-east-1a"}]
+        "ended": [{"run": on.record.run_id, "machine": "i-1 (m6i.large) in us-east-1a"}],
+        "unknown": [],
     }
     assert ended == [on.store.uri]
-    monkeypatch.setattr(wiring, "orphans", tuple)
+    silent = replace(orphans, unknown=("toy: what lambda has is not known: 503",))
+    monkeypatch.setattr(wiring, "orphans", lambda: silent)
+    said = burst("doctor", "--reap", "--yes")
+    assert (said.code, said.out) == (9, "i-1 (m6i.large) in us-east-1a\n")
+    assert said.err == "not known: toy: what lambda has is not known: 503\n"
+    assert ended == [on.store.uri] * 2
+    monkeypatch.setattr(wiring, "orphans", lambda: replace(silent, found=()))
+    said = burst("doctor", "--reap")
+    assert (said.code, said.out) == (9, "")
+    monkeypatch.setattr(wiring, "orphans", lambda: wiring.Orphans((), ()))
     assert burst("doctor", "--reap").out == "no machine of a run that nobody drives\n"

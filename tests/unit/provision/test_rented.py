@@ -24,6 +24,7 @@ from burst.provision.rented import (
     MachineRequest,
     RentedProvisioner,
     Settings,
+    SilentError,
     by_node,
 )
 from burst.provision.ssh import Login, Ssh
@@ -371,36 +372,90 @@ def test_machines_are_kept_with_each_look(
     assert until(pool, lambda view: view.state == "running").state == "running"
 
 
+SILENT = "what lambda has is not known: 503"
+
+
+class Away(FakeClusters):
+    """A cloud that does not answer."""
+
+    def machines(self, run_id: str) -> Mapping[str, Machine]:
+        raise TransientError("503")
+
+    def end(self, run_id: str, node_ids: Collection[str]) -> None:
+        raise TransientError("503")
+
+    def keep(self, run_id: str) -> None:
+        raise TransientError("503")
+
+
 def test_several_clouds_are_asked_as_one() -> None:
     one, other = FakeClusters(), FakeClusters()
     one.since["n001"], other.since["n002"] = BEGIN, BEGIN
-    both = Clouds([one, other])
+    both = Clouds({"aws": one, "lambda": other})
+    both.end("toy-abcdef", ["n009"])  # of which nobody knows where it is
+    assert "n009" in one.until
+    assert "n009" in other.until
     assert set(both.machines("toy-abcdef")) == {"n001", "n002"}
     both.keep("toy-abcdef")
     assert one.kept == other.kept == ["toy-abcdef"]
     both.end("toy-abcdef", ["n002"])
-    assert "n002" in one.until
+    assert "n002" not in one.until
     assert "n002" in other.until
 
 
-def test_a_cloud_that_does_not_answer_keeps_no_other_from_being_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    away, other = FakeClusters(), FakeClusters()
+def test_a_cloud_that_does_not_answer_hides_no_machine_of_another() -> None:
+    other = FakeClusters()
     other.since["n001"] = BEGIN
-
-    def silent(*_: object) -> None:
-        raise TransientError("503")
-
-    for call in ("end", "keep"):
-        monkeypatch.setattr(away, call, silent)
-    both = Clouds([away, other])
+    both = Clouds({"lambda": Away(), "aws": other})
+    with pytest.raises(TransientError, match="503"):
+        both.end("toy-abcdef", ["n009"])
+    with pytest.raises(SilentError, match=r"^what lambda has is not known: 503$") as caught:
+        both.machines("toy-abcdef")
+    assert [*caught.value.machines] == ["n001"]
     with pytest.raises(TransientError, match="503"):
         both.keep("toy-abcdef")
-    with pytest.raises(TransientError, match="503"):
-        both.end("toy-abcdef", ["n001"])
+    both.end("toy-abcdef", ["n001"])
     assert other.kept == ["toy-abcdef"]
     assert "n001" in other.until
+
+
+def test_a_node_is_seen_and_ended_while_another_cloud_is_silent(
+    clusters: FakeClusters, wire: Wire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(home=tmp_path, wanted={}, lease_ttl_s=600.0)
+    clouds = Clouds({"lambda": Away(), "aws": clusters})
+    pools = {"n007": "lambda"}  # an earlier controller asked for it
+    pool = RentedProvisioner(clusters, clouds, settings, RestlessClock(), pools)
+    pool.launch(REQUEST)
+    assert until(pool, lambda view: view.state == "running").since == BEGIN
+    assert SILENT in caplog.messages
+    caplog.clear()  # it is told once
+    states = {view.node_id: view.state for view in pool.observe("toy-abcdef")}
+    assert states == {"n001": "running", "n007": "running"}  # nobody says that it is gone
+    clusters.until["n001"] = BEGIN
+    assert until(pool, lambda view: view.state == "gone").until == BEGIN
+    del clusters.until["n001"]
+    pool.end("toy-abcdef", "n001")
+    pool._ending["n001"].result(10)
+    assert clusters.up == {}
+    assert pool.end("toy-abcdef", "n001")
+    with pytest.raises(TransientError, match="lambda may have machines of toy-abcdef"):
+        pool.sweep("toy-abcdef")
+    pool.end("toy-abcdef", "n007")
+    with pytest.raises(TransientError, match="503"):
+        pool._ending["n007"].result(10)
+    assert SILENT not in caplog.messages
+
+
+def test_a_cloud_without_nodes_of_the_run_may_be_silent_at_the_end(
+    clusters: FakeClusters, wire: Wire, tmp_path: Path
+) -> None:
+    settings = Settings(home=tmp_path, wanted={}, lease_ttl_s=600.0)
+    clouds = Clouds({"lambda": Away(), "aws": clusters})
+    pool = RentedProvisioner(clusters, clouds, settings, RestlessClock(), {"n001": "aws"})
+    clusters.since["n001"] = BEGIN
+    assert pool.sweep("toy-abcdef") == ("n001",)
+    assert "n001" in clusters.until
 
 
 def test_a_machine_of_no_use_is_lost_and_paid_for_until_it_is_ended(
