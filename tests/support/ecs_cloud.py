@@ -88,6 +88,11 @@ class Machine:
     stopped: bool = False
 
     @property
+    def limit(self) -> float:
+        """What its owner pays for it per hour; on-demand machines have no market's price."""
+        return float(self.asked.get("SpotPriceLimit", "inf"))
+
+    @property
     def spot(self) -> bool:
         return self.asked.get("SpotStrategy", "NoSpot") != "NoSpot"
 
@@ -145,6 +150,9 @@ class EcsCloud:
     def tick(self) -> None:
         """Let happen what is due."""
         now = self.clock()
+        for machine in self.machines.values():
+            if machine.limit < self.spot_price(machine.zone, machine.kind):
+                machine.ends = machine.ends or now + NOTICE
         for machine in list(self.machines.values()):
             due = [at for at in (machine.ends, machine.release_at) if at is not None and at <= now]
             if due:
