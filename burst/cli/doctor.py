@@ -11,7 +11,7 @@ from burst import pool_wiring, wiring
 from burst.cli.control import release
 from burst.cli.output import print_json, table
 from burst.cli.words import human_bytes
-from burst.errors import BurstError, UsageError
+from burst.errors import BurstError, LeftoverError, UsageError
 from burst.provision.inspection.port import Finding
 from burst.task_specs.model import Task
 
@@ -45,24 +45,54 @@ def _name(finding: Finding) -> str:
     return f"{finding.pool} {finding.what}".strip()
 
 
-def reap_orphans(*, yes: bool, as_json: bool) -> int:
-    """List the rented machines of runs that nobody drives, and end them when told to."""
+def clear_up(*, yes: bool, as_json: bool) -> int:
+    """List what runs left, and end it when told to: machines, then networks that none uses."""
+    ended = _end_orphans(yes=yes, as_json=as_json)
+    removed = _remove_networks(yes=yes, as_json=as_json)
+    if as_json:
+        print_json({"ended": ended, "removed": removed})
+    return 0
+
+
+def _end_orphans(*, yes: bool, as_json: bool) -> list[dict[str, str]]:
+    """End the rented machines of runs that nobody drives."""
     found = wiring.orphans()
     told = [{"run": run.record.run_id, "machine": words} for run, words in found]
     if not as_json:
         lines = [words for _, words in found] or ["no machine of a run that nobody drives"]
         sys.stdout.write("\n".join(lines) + "\n")
-    if found and not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(f"{len(found)} machines would be ended", hint="add --yes to end them")
-        sys.stderr.write("End them? [y/N] ")
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            return 0
+    if not found or not (yes or _agreed(f"{len(found)} machines would be ended", "End them?")):
+        return []
     for run in {run.record.run_id: run for run, _ in found}.values():
         release(run, now=True)
-    if as_json:
-        print_json({"ended": told})
-    return 0
+    return told
+
+
+def _remove_networks(*, yes: bool, as_json: bool) -> list[str]:
+    """Remove what burst made in accounts for machines, and no machine uses. LeftoverError."""
+    found = pool_wiring.idle_networks()
+    if not as_json:
+        sys.stdout.write("".join(f"{one}: no machine uses it\n" for one in found))
+    words = f"{len(found)} networks and keys that no machine uses would be removed"
+    if not found or not (yes or _agreed(words, "Remove them?")):
+        return []
+    removed, failed = [], []
+    for one in found:
+        try:
+            if one.remove():
+                removed.append(str(one))
+        except BurstError as error:
+            failed.append(f"{one} stays: {error.message}")
+    if failed:
+        raise LeftoverError("; ".join(failed), hint="end what uses it, and try again")
+    return removed
+
+
+def _agreed(words: str, question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(words, hint="add --yes to do so")
+    sys.stderr.write(f"{question} [y/N] ")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _python() -> Iterator[Finding]:

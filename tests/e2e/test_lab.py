@@ -324,6 +324,9 @@ def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_re
     assert re.search(r"refused +n00\d by alibaba/ap-southeast-1a .*: capacity", person.said())
     (cost,) = json.loads(person.burst("cost", newest, "--json"))
     check_ledger(person, cost, exact_s=65.0)  # ECS tells minutes
+    removed = json.loads(person.burst("doctor", "--reap", "--yes", "--json"))["removed"]
+    assert [one.split()[2] for one in removed] == ["network", "key"]
+    assert person.burst("doctor", "--reap") == "no machine of a run that nobody drives\n"
 
 
 AT_LAMBDA = "infra: lambda, cpus: 4"  # no role or metadata for its machines

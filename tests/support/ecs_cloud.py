@@ -292,6 +292,8 @@ class EcsCloud:
             for machine in self.machines.values()
             if machine.region == given["RegionId"]
             and (only is None or machine.id in only)
+            and given.get("VpcId") in {None, self.things[machine.asked["VSwitchId"]]["VpcId"]}
+            and given.get("KeyPairName") in {None, machine.asked.get("KeyPairName")}
             and _tagged(given, machine.tags)
         ]
         return self._page(given, found, "Instances", "Instance", least=10)
