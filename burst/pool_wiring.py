@@ -5,6 +5,7 @@ What `burst pools` and `burst doctor` show. A further kind of pool is one more e
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,10 +22,12 @@ from burst.task_specs.problems import nearest
 if TYPE_CHECKING:
     from burst.controller.last_refusals import LastRefusal
     from burst.cost.offers import Offer
+    from burst.provision.alibaba.network import Idle
     from burst.provision.inspection.cuda import Torch
     from burst.provision.inspection.port import Finding, Inspected, Row, Wanted
     from burst.task_specs.model import Task
 
+log = logging.getLogger(__name__)
 GIB = 1024**3
 CUDA_BYTES = 6 * GIB  # what torch of PyPI takes beyond one for CPUs: about, by its wheels' sizes
 
@@ -210,6 +213,39 @@ def pool_rows(pool: str | None) -> tuple[Row, ...]:
     clouds = _rented()
     found = rows([*asked, clouds])
     return tuple(row for row in found if meant(row.pool, pool) or row.pool == clouds.name)
+
+
+def idle_networks() -> tuple[Idle, ...]:
+    """Return what burst made in an account for machines, and no machine uses, in all regions.
+
+    Only at Alibaba Cloud; a region that does not answer is left out, with a warning.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from burst.provision.alibaba import credentials
+    from burst.provision.alibaba.client import connect
+    from burst.provision.alibaba.network import idle
+    from burst.provision.sky_plugin.register import wanted
+
+    found = credentials.find(os.environ, Path.home()) if "alibaba" in wanted() else None
+    if found is None:
+        return ()
+
+    def look(region: str) -> tuple[Idle, ...]:
+        try:
+            return idle(connect(region, wiring.clock()))
+        except BurstError as error:
+            log.warning("not looked for networks in %s: %s", region, error.message)
+            return ()
+
+    try:
+        told = connect(found.region or "ap-southeast-1", wiring.clock()).call("DescribeRegions")
+    except BurstError as error:
+        log.warning("not looked for networks at Alibaba Cloud: %s", error.message)
+        return ()
+    regions = sorted(one["RegionId"] for one in told["Regions"]["Region"])
+    with ThreadPoolExecutor(16) as threads:
+        return tuple(one for some in threads.map(look, regions) for one in some)
 
 
 def last_refusals(*, far: bool) -> Mapping[str, LastRefusal]:

@@ -58,6 +58,7 @@ class Candidate:
     nodes: int
     usd_per_hour: Decimal
     accelerators: Accelerators | None = None  # what the task wants of a node there
+    most_usd_per_hour: Decimal | None = None  # what it pays for a node there; None: any price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ def choice_of(candidate: Candidate) -> Choice:
         observed_at=quote.observed_at.isoformat(timespec="microseconds"),
         billing_unit_s=quote.billing.unit_s,
         billing_minimum_s=quote.billing.minimum_s,
+        most_usd_per_hour=candidate.most_usd_per_hour,
     )
 
 
@@ -172,9 +174,17 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
                 nodes=task.num_nodes,
                 usd_per_hour=price,
                 accelerators=task.candidates[fits[0]].accelerators,
+                most_usd_per_hour=_most_per_hour(task.candidates[n] for n in fits),
             )
             ranked.append((rank, found))
     return tuple(found for _, found in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def _most_per_hour(fitting: Iterable[Resources]) -> Decimal | None:
+    """Return what a node may cost by what fits it; by the most generous, where several do."""
+    caps = [one.max_hourly_usd for one in fitting]
+    known = [Decimal(str(cap)) for cap in caps if cap is not None]
+    return max(known) if len(known) == len(caps) else None
 
 
 def rejections(task: Task, offers: Iterable[Offer]) -> tuple[Rejected, ...]:

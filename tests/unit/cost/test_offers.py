@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from random import Random
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from burst.cost.offers import Offer, candidates, choices_of, plan, rejections
 from burst.cost.quotes import PER_HOUR, PER_SECOND, BillingRule, Quote
+from burst.records import choice_json, read_choice
 from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Pools, Resources, Task
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -106,6 +108,19 @@ def test_why_an_offer_does_not_fit(
     assert (rejected.offer, rejected.reason) == (bad, reason)
     assert candidates(one, [bad]) == ()
     assert candidates(task(), [bad, good]) != ()
+
+
+@pytest.mark.parametrize(
+    ("caps", "most"),
+    [((None,), None), ((2.5,), "2.5"), ((2.5, 3), "3"), ((2.5, None), None), ((0.9, 2.5), "2.5")],
+)
+def test_what_a_node_may_cost_is_what_the_most_generous_that_fits_allows(
+    caps: tuple[float | None, ...], most: str | None
+) -> None:
+    wanted = task(*[Resources(max_hourly_usd=cap) for cap in caps])
+    (choice,) = choices_of(wanted, candidates(wanted, [offer()]))
+    assert choice.most_usd_per_hour == (None if most is None else Decimal(most))
+    assert read_choice(json.loads(json.dumps(choice_json(choice)))) == choice
 
 
 def test_what_fits_exactly_or_with_room_to_spare() -> None:
