@@ -35,7 +35,7 @@ from own_benches import HostsBench, SlurmBench
 from pool_bench import NODES, OTHER_RUN, RUN, Bench, Calls, as_told
 from rented_bench import RentedBench
 from restless_clock import RestlessClock
-from slurm_stand_in import SlurmStandIn
+from slurm_stand_in import usual
 from some_run import RUN as RECORD
 from tests.lab.slurm import SlurmLab
 
@@ -222,19 +222,22 @@ def _lambda(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 @contextmanager
 def _slurm(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    names, clock, config = ("lab", "lab2"), RestlessClock(), home / "slurm-config"
+    names, config = ("lab", "lab2"), home / "slurm-config"
     config.write_text("".join(f"Host {name}\n" for name in names))
+    bench = SlurmBench(home, patch, config, names)
     with ExitStack() as running:
         for name in names:
-            running.enter_context(SlurmStandIn(name, home / "logins", clock))
+            running.enter_context(usual(name, home / "logins", bench.clock))
         patch.setenv("PATH", f"{home / 'logins'}:{os.environ['PATH']}")
-        yield SlurmBench(home, patch, config, clock)
+        yield bench
 
 
 @contextmanager
 def _slurm_daemons(home: Path, patch: pytest.MonkeyPatch, lab: SlurmLab) -> Iterator[Bench]:
     """A real Slurm, at its own pace."""
-    yield SlurmBench(home, patch, lab.home / ".slurm/config", SystemClock())
+    bench = SlurmBench(home, patch, lab.home / ".slurm/config", ["lab"])
+    bench.clock = SystemClock()
+    yield bench
     lab.clear()
 
 
