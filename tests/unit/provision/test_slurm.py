@@ -15,7 +15,8 @@ from burst.cost.placement import Place
 from burst.errors import SetupError, SpecError, TransientError
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import MachineRequest
-from burst.provision.slurm import HOLD, Slurm, look, offers
+from burst.provision.slurm import Slurm, look, offers
+from burst.provision.slurm_job import hold
 from burst.provision.slurm_site import LOOK, Cluster, Shape, read_clusters, read_jobs, read_site
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Resources, Task
@@ -449,6 +450,6 @@ def test_other_peoples_lines_are_no_jobs() -> None:
 
 
 def test_the_script_that_holds_a_node_is_whole() -> None:
-    script = HOLD.format(scratch="/tmp/x/n001", limit=3600)
+    script = hold(N1)
     assert "{" not in script
     assert "read -r -t 3600 -u 3" in script
