@@ -326,7 +326,7 @@ def end_command(request: NodeRequest) -> str:
     from burst.provision.k8s.contexts import context_of
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
-    from burst.provision.slurm import RELEASE
+    from burst.provision.slurm_job import RELEASE
     from burst.task_specs.infra import ENDED_BY_KEY
 
     off = "sudo -n shutdown -h now"
