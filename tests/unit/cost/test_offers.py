@@ -146,6 +146,7 @@ def test_what_fits_exactly_or_with_room_to_spare() -> None:
         ("T4", "Tesla-T4"),
         ("V100-32GB", "Tesla-V100-SXM2-32GB"),
         ("RTX4090", "GeForce-RTX-4090"),
+        ("RTX3080Ti", "GeForce-RTX-3080-Ti"),
         ("RTXA6000", "RTX-A6000"),
         ("RTX6000-Ada", "RTX-6000-Ada-Generation"),
     ],
@@ -162,7 +163,17 @@ def test_a_task_names_gpus_as_catalogs_do_and_own_machines_as_drivers_do(
 
 @pytest.mark.parametrize(
     ("wanted", "there"),
-    [("A100-80GB", "A100-SXM4-40GB"), ("L40", "L40S"), ("T4", "T400-4GB"), ("A10", "A100")],
+    [
+        ("A100-80GB", "A100-SXM4-40GB"),
+        ("L40", "L40S"),
+        ("T4", "T400-4GB"),
+        ("A10", "A100"),
+        ("RTX6000", "RTX-6000-Ada-Generation"),
+        ("RTX3080", "GeForce-RTX-3080-Ti"),
+        ("RTX4070", "GeForce-RTX-4070-Laptop-GPU"),
+        ("RTX4070", "GeForce-RTX-4070-SUPER"),
+        ("RTX4090", "GeForce-RTX-4090-D"),
+    ],
 )
 def test_another_gpu_of_own_machines_does_not_do(wanted: str, there: str) -> None:
     one = task(Resources(accelerators=Accelerators(kind=wanted, count=1)))
