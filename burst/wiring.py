@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from burst.cost.offers import Offer, Plan
     from burst.cost.quotes import Quote
     from burst.cost.state import Limits
+    from burst.errors import SetupError
     from burst.ports import NodeRequest, Provisioner
     from burst.provision.hosts import Host
     from burst.provision.k8s.client import Client
@@ -264,19 +265,16 @@ def _refresh_alibaba(task: Task) -> None:
 
 
 def _at_todays_price(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    """Put Lambda's own price for that of SkyPilot's catalog, which may be of long ago."""
+    """Put Lambda's own price for that of SkyPilot's catalog, which may be of long ago.
+
+    SetupError without a key for it.
+    """
     if not any(offer.pool == "lambda" for offer in offers):
         return offers
-    from burst.errors import SetupError
     from burst.provision.lambda_cloud.api import connect
     from burst.provision.lambda_cloud.cloud import at_todays_price
 
-    try:
-        api = connect(os.environ, clock())
-    except SetupError as error:  # SkyPilot's server, elsewhere, has one; burst looks for itself
-        log.warning("Lambda Cloud is left out: %s (%s)", error.message, error.hint)
-        return tuple(offer for offer in offers if offer.pool != "lambda")
-    return at_todays_price(offers, api, clock().now())
+    return at_todays_price(offers, connect(os.environ, clock()), clock().now())
 
 
 def ssh_hosts() -> tuple[Host, ...]:
@@ -687,12 +685,11 @@ def offers(task: Task) -> tuple[Offer, ...]:
 
     SSH hosts and Slurm clusters are asked when the task names them or this machine does not fit;
     the clouds when the task names one, or leaves the place open and none of one's own machines
-    fits: asking starts SkyPilot's server, and takes seconds. Clouds that the task does not name may
-    be missing. UsageError when the task names Kubernetes and something it needs is not here, or
-    pools.yaml is wrong.
+    fits: asking starts SkyPilot's server, and takes seconds. Clouds that cannot be used are told
+    and left out; SetupError if the task names some and nothing else fits it. UsageError when the
+    task names Kubernetes and something it needs is not here, or pools.yaml is wrong.
     """
     from burst.cost.offers import candidates
-    from burst.errors import SetupError
     from burst.provision.k8s import needs
 
     pools()  # what is wrong there is told before anything is asked
@@ -707,19 +704,49 @@ def offers(task: Task) -> tuple[Offer, ...]:
     stays = named & OWN.keys() or task.burst.pools.overflow_after_s is None
     if own and (None not in named or (stays and candidates(task, here))):
         return here
+    rented, unusable = _rented_offers(task)
+    found = (*here, *rented)
+    if unusable and not own and not candidates(task, found):
+        raise unusable[0] if len(unusable) == 1 else _as_one(unusable)
+    for error in unusable:
+        log.warning("left out: %s (%s)", error.message, error.hint)
+    return found
+
+
+def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[SetupError]]:
+    """Return what clouds, and Kubernetes, can give, and why some of them can give nothing."""
+    from burst.errors import SetupError
     from burst.provision import skypilot
     from burst.provision.k8s.rates import priced, read_rates
+    from burst.provision.pools import kind_of
 
+    unusable: dict[str, SetupError] = {}  # by cloud
     try:
-        skypilot.prepare(home())
         _refresh_alibaba(task)
-        found = _at_todays_price(skypilot.offers(task))
-        return (*here, *priced(found, read_rates(pools()), clock().now()))
     except SetupError as error:
-        if not own:
-            raise
-        log.warning("no machine can be rented: %s (%s)", error.message, error.hint)
-        return here
+        unusable["alibaba"] = error
+    asked = tuple(one for one in task.candidates if one.infra.cloud not in unusable)
+    found: tuple[Offer, ...] = ()
+    if any(kind_of(one.infra.cloud or "") == "cloud" for one in asked):
+        try:
+            skypilot.prepare(home())
+            found = skypilot.offers(replace(task, candidates=asked))
+        except SetupError as error:
+            unusable[""] = error
+    try:
+        found = _at_todays_price(found)
+    except SetupError as error:  # SkyPilot's server, elsewhere, has a key; burst looks for itself
+        unusable["lambda"] = error
+    found = tuple(offer for offer in found if offer.pool not in unusable)
+    why = {error.message: error for error in unusable.values()}  # one may be that of both
+    return priced(found, read_rates(pools()), clock().now()), list(why.values())
+
+
+def _as_one(errors: Sequence[SetupError]) -> SetupError:
+    from burst.errors import SetupError
+
+    words = "; ".join(error.message for error in errors)
+    return SetupError(words, hint="; ".join(filter(None, (error.hint for error in errors))))
 
 
 def _ssh_offers(task: Task) -> tuple[Offer, ...]:

@@ -38,8 +38,10 @@ def _on_machines(task: Task) -> Iterator[str]:
             f"spot machines in zone {zone} alone: when it has none left, recovery has nowhere else "
             "to go"
         )
-    never = {one.infra.cloud or "" for one in task.candidates} & ON_DEMAND_ONLY
-    if task.burst.spot == "spot" and never:
+    spot = task.burst.spot == "spot"
+    wanted = (one for one in task.candidates if one.use_spot or (spot and one.use_spot is None))
+    never = {one.infra.cloud or "" for one in wanted} & ON_DEMAND_ONLY
+    if never:
         yield f"{', '.join(sorted(never))} rents no spot machines, so none is taken there"
     stay = {one.infra.cloud or "" for one in task.candidates} & ENDED_BY_KEY
     if stay:

@@ -209,10 +209,9 @@ def _pools(fields: Fields | None) -> Pools:
     if fields is None:
         return Pools()
     fields.refuse_unknown(POOLS, "burst.pools")
-    if fields.has("prefer"):
-        fields.items("prefer")
+    listed = fields.items("prefer") is not None
     return Pools(
-        prefer=tuple(fields.scalars("prefer", _pool)),
+        prefer=tuple(fields.scalars("prefer", _pool)) if listed else (),
         overflow_after_s=fields.read("overflow_after", units.duration_s),
         return_after_s=fields.read("return_after", units.duration_s),
     )

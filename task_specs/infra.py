@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from burst.task_specs.fields import Fields
 from burst.task_specs.model import Infra
 from burst.task_specs.problems import nearest
@@ -21,7 +23,14 @@ _MEANT = {
     "eks": "k8s", "gke": "k8s", "oracle": "oci", "on-prem": "ssh",
 }  # fmt: skip
 _WHOLE_REST = ("k8s", "ssh")  # a context or pool name may hold slashes
-_ZONE_BEGINS_WITH_REGION = ("alibaba", "aws", "gcp", "ibm")
+_LOWER = ("alibaba", "aws", "azure", "gcp", "ibm", "lambda", "oci")  # how they write all places
+_NO_ZONES = frozenset({"lambda"})
+_ZONES = {  # with the region in it, as each cloud's "Regions and zones" has them
+    "alibaba": re.compile(r"([a-z]{2}-[a-z]+(?:-\d+)?)(?:(?<=\d)[a-z]|-[a-z])"),
+    "aws": re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:-[a-z]+-\d+)?[a-z]"),
+    "gcp": re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]"),
+    "ibm": re.compile(r"([a-z]{2}-[a-z]+)-\d"),
+}
 _FORM = "the form is cloud, cloud/region or cloud/region/zone, with * for any"
 
 
@@ -36,12 +45,12 @@ def read_infra(fields: Fields) -> Infra:
 
 
 def parse_infra(text: str) -> Infra:
-    """Read `cloud/region/zone`; ValueError says what is wrong."""
-    parts = [part.strip() for part in text.split("/")]
+    """Read `cloud/region/zone`, as SkyPilot does; ValueError says what is wrong."""
+    parts = [part.strip() for part in text.strip().strip("/").split("/")]
     cloud = None if parts[0] == "*" else _cloud(parts[0])
     if cloud in _WHOLE_REST:
         rest = "/".join(parts[1:])
-        if len(parts) > 1 and not all(parts[1:]):
+        if not all(parts):
             raise ValueError(f"an empty part; the form here is {cloud}/name")
         return Infra(cloud=cloud, region=None if rest in {"", "*"} else rest)
     if not all(parts):
@@ -63,7 +72,7 @@ def _read_apart(fields: Fields) -> Infra:
     try:
         return _checked(Infra(cloud=cloud, region=parts[0], zone=parts[1]))
     except ValueError as error:
-        fields.problem("zone", str(error))
+        fields.problem("zone" if fields.has("zone") else "region", str(error))
         return Infra()
 
 
@@ -86,12 +95,24 @@ def _cloud(text: str) -> str:
 
 
 def _checked(infra: Infra) -> Infra:
-    """Refuse a zone that lies in another region, which a cloud would only say minutes later."""
+    """Refuse what can be nowhere, which a cloud would only say minutes later."""
+    cloud, region, zone = infra.cloud, infra.region, infra.zone
+    if cloud in _LOWER:
+        region, zone = (part.lower() if part else None for part in (region, zone))
+        if re.search(r"[,\s]", f"{region}{zone}"):
+            raise ValueError("several places; write each as an item of `any_of`")
+    if cloud == "local" and (region or zone):
+        raise ValueError("local is this machine, which has no parts; write local")
+    if cloud in _NO_ZONES and zone:
+        raise ValueError(f"{cloud} has no zones; write {cloud}/{region or 'REGION'}")
+    is_zone = _ZONES[cloud].fullmatch(region) if cloud in _ZONES and region else None
+    if is_zone:
+        raise ValueError(f"{region} is a zone; write {cloud}/{is_zone[1]}/{region}")
     if (
-        infra.cloud in _ZONE_BEGINS_WITH_REGION
-        and infra.region is not None
-        and infra.zone is not None
-        and (not infra.zone.startswith(infra.region) or infra.zone == infra.region)
+        cloud in _ZONES
+        and region is not None
+        and zone is not None
+        and (not zone.startswith(region) or zone == region)
     ):
-        raise ValueError(f"zone {infra.zone} is not in region {infra.region}")
-    return infra
+        raise ValueError(f"zone {zone} is not in region {region}")
+    return Infra(cloud=cloud, region=region, zone=zone)

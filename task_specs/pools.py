@@ -86,6 +86,7 @@ def _rented(rented: Fields) -> None:
 
 
 def _ssh(ssh: Fields) -> None:
+    seen: dict[tuple[str, str], str] = {}
     for name in ssh.map.entries:
         if not name or set(name) & set("/ "):
             ssh.problem(name, "needs a name without slashes and spaces, as in `ssh: {lab: ...}`")
@@ -96,10 +97,11 @@ def _ssh(ssh: Fields) -> None:
             _only(pool, ("hosts", *PRICES, *HOST))
             _prices(pool)
             _login(pool)
-            _hosts(pool)
+            _hosts(pool, seen)
 
 
-def _hosts(pool: Fields) -> None:
+def _hosts(pool: Fields, seen: dict[tuple[str, str], str]) -> None:
+    """Check a pool's hosts; `seen` are those of all pools, which have one node at a time each."""
     node = pool.node("hosts")
     if node is None:
         _missing(pool, "hosts", HOSTS_EXAMPLE)
@@ -107,7 +109,6 @@ def _hosts(pool: Fields) -> None:
     if not isinstance(node, ListNode) or not node.items:
         pool.problem("hosts", HOSTS_EXAMPLE)
         return
-    seen: set[tuple[str, str]] = set()
     for number, item in enumerate(node.items):
         at = f"{pool.at('hosts')}[{number}]"
         if isinstance(item, MapNode):
@@ -120,19 +121,35 @@ def _hosts(pool: Fields) -> None:
         text = address.text if isinstance(address, Scalar) and not is_null(address) else ""
         own = item.entries.get("port") if isinstance(item, MapNode) else None
         port = pool.node("port") if own is None or is_null(own.value) else own.value
-        there = (text.casefold(), port.text if isinstance(port, Scalar) else "22")
-        problem = _address_problem(text, twice=there in seen)
+        there = (_plain(text), port.text.lstrip("0") if isinstance(port, Scalar) else "22")
+        problem = _address_problem(text, seen.get(there, ""))
         if problem:
             line = item.line if address is None else address.line
             pool.report.problem(at, problem, line=line, written=as_typed(address))
-        seen.add(there)
+        seen.setdefault(there, at)
 
 
-def _address_problem(text: str, *, twice: bool) -> str:
+def _plain(address: str) -> str:
+    """Return an address in one of its spellings, without a user; no name server is asked.
+
+    >>> _plain("me@GPU1.lab."), _plain("::0001")
+    ('gpu1.lab', '::1')
+    """
+    host = address.rpartition("@")[2]
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host.casefold().rstrip(".")
+
+
+def _address_problem(text: str, known: str) -> str:
+    if text and known:
+        return f"is the same host as {known}; name each host once, in one pool"
+    user, _, host = text.rpartition("@")
+    if user:
+        return f"needs an address alone; write {{ip: {host}, user: {user}}}"
     if not text or "/" in text or (":" in text and not _is_ipv6(text)):
         return "needs an address, as in 10.0.0.7 or {ip: 10.0.0.7, port: 2222}"
-    if twice:
-        return "is there twice; name each host once"
     try:
         _word(text)
     except ValueError as error:

@@ -33,25 +33,28 @@ AT_ONCE = 16
 LOOK_S = 15.0
 T = TypeVar("T")
 
+# whether a claim is a dead run's: of an hour ago, without a process of its node
+JUDGE = """c=$HOME/.burst/claim-$(uname -n); dead=; n=$(readlink "$c" | sed 's/^burst-//')
+if [ -n "$n" ] && [ -n "$(find "$c" -mmin +60 2>/dev/null)" ]; then
+run=$(echo "$n" | sed 's/-[^-]*$//' | tr -d '\\n' | sha256sum | cut -c1-8)
+w="BURST_NODE_DIR=/tmp/burst-$run/$(echo "$n" | sed 's/.*-//')"
+cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -qx "$w" || [ -z "$run" ] || dead=1
+fi
+"""
 LOOK = (
-    "nproc; awk '/MemTotal/ {print $2}' /proc/meminfo; "
-    'echo "$(readlink "$HOME/.burst/claim-$(uname -n)")"; hostname -I 2>/dev/null || echo; '
+    f"{JUDGE}nproc; awk '/MemTotal/ {{print $2}}' /proc/meminfo; "
+    '[ -n "$dead" ] && echo || echo "$(readlink "$c")"; hostname -I 2>/dev/null || echo; '
     f'g=$({" ".join(ASK_GPUS)} 2>/dev/null) && echo "$g" || true'  # it fails on standard output
 )
+# of two that find a claim dead, the second must not take away what the first made in its place
+CLAIM = f"""mkdir -p "$HOME/.burst" && exec 9>"$HOME/.burst/claims.lock" || exit 1
+flock -w 30 9 || {{{{ echo "another claim has been under way for 30 s" >&2; exit 1; }}}}
+{JUDGE}
+if [ -n "$dead" ]; then rm -f "$c" || exit 1; fi
+[ -L "$c" ] || ln -sn {{name}} "$c" || exit 1
+readlink "$c" """
 _RUNS = """tr '\\0' '\\n' 2>/dev/null <"$p/environ" | grep -qx "BURST_NODE_DIR={scratch}"
 """
-# a claim of an hour ago, without a process of its node, is a dead run's; of two that find it so,
-# the second must not take away what the first made in its place
-CLAIM = (
-    """mkdir -p "$HOME/.burst"; c=$HOME/.burst/claim-$(uname -n)
-exec 9>"$HOME/.burst/claims.lock"; flock -w 30 9 || exit 1
-if [ -n "$(find "$c" -mmin +60 2>/dev/null)" ] && [ "$(readlink "$c")" = "{old}" ]; then dead=1
-for p in /proc/[0-9]*; do if """
-    + _RUNS
-    + """then dead=; fi; done
-if [ -n "$dead" ]; then rm -f "$c"; fi; fi
-ln -sn {name} "$c" 2>/dev/null; readlink "$c" """
-)
 RELEASE = 'c=$HOME/.burst/claim-$(uname -n); [ "$(readlink "$c")" != {name} ] || rm -f "$c"'
 END = (
     """s={scratch}
@@ -94,7 +97,7 @@ class Found:
     cpus: int
     memory_gb: float
     accelerators: Accelerators | None
-    claim: str  # the node that has it, or ""
+    claim: str  # the node that has it, or ""; a dead run's is none
     ip: str  # its address among its own kind
 
     @property
@@ -242,24 +245,32 @@ class Hosts:
         """Claim a free host of the place's shape; RefusedError when there is none."""
         name, place = request.name, request.place
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
+        told: list[str] = []
         for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
-            if self._claim(found, name):
+            why = self._claim(found, name)
+            if not why:
                 self._mine[name] = found
                 return
-        taken = ", ".join(f"{f.host.address} has {f.claim}" for f in there if f.claim)
-        said = f"no-capacity: no host of {place.pool} is free ({taken or 'none answers'})"
+            told.append(why)
+        why = ", ".join(told) or "none answers"
+        said = f"no-capacity: no host of {place.pool} is free ({why})"
         raise RefusedError(said, said)
 
-    def _claim(self, found: Found, name: str) -> bool:
-        """Claim a host; say whether a node has it now. One that fails is no reason to give up."""
-        claim = CLAIM.format(name=name, old=found.claim, scratch=folder_of(found.claim))
+    def _claim(self, found: Found, name: str) -> str:
+        """Claim a host for a node; say why it has it not, "" if it has.
+
+        One that fails is no reason to give up.
+        """
+        address = found.host.address
         try:
-            return self.ssh(found.host).run(claim).strip() == name
+            has = self.ssh(found.host).run(CLAIM.format(name=name)).strip()
         except BurstError as error:
-            log.warning("%s cannot be claimed: %s", found.host.address, error)
             if isinstance(error, TransientError):
                 self._perhaps.setdefault(name, set()).add(found.host)
-            return False
+            why = f"{address} cannot be claimed: {' '.join(error.message.split())}"
+            log.warning("%s", why)
+            return why
+        return "" if has == name else f"{address} has {has}"
 
     def states(self, prefix: str, *, refresh: bool) -> Mapping[str, str]:
         """Return the nodes whose name begins so; TransientError when no host answers.

@@ -60,6 +60,7 @@ CATALOGS = {"alibaba": "Alibaba Cloud's prices"}  # whose words are not SkyPilot
 POOLS = dict.fromkeys(contexts.SKY_CLOUDS, contexts.POOL)  # what SkyPilot calls otherwise
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
+NO_CLOUD = "SkyPilot has no cloud enabled"
 ClusterState = Literal["starting", "up", "broken"]
 
 
@@ -86,13 +87,15 @@ def offers(task: Task) -> tuple[Offer, ...]:
     with _errors():
         theirs = [c for c in task.candidates if kind_of(c.infra.cloud or "") == "cloud"]
         named = {name for c in theirs if (name := _cloud(c.infra)) is not None}
-        enabled = _rentable([n for n in _enabled(named) if _has(n)], named)
-        found = [offer for wanted in theirs for offer in _offers(wanted, task, enabled)]
-    for cloud in sorted(named - {*enabled}):
-        log.warning("SkyPilot cannot use %s; see what it wants: sky check %s", cloud, cloud)
-    if not enabled:
-        asked = " ".join(["sky check", *sorted(named)])
-        raise SetupError("SkyPilot has no cloud enabled", hint=f"see what it wants: {asked}")
+        enabled, lame = _rentable([n for n in _enabled(named) if _has(n)])
+        everywhere = any(_cloud(c.infra) is None for c in theirs)
+        usable = [name for name in enabled if everywhere or name in named]
+        if not usable:
+            raise _unusable(named, lame)
+        found = [offer for wanted in theirs for offer in _offers(wanted, task, usable)]
+    told = named | (lame.keys() if everywhere else set())
+    for error in (_unusable({name}, lame) for name in sorted(told - {*usable})):
+        log.warning("left out: %s (%s)", error.message, error.hint)
     return tuple(dict.fromkeys(found))
 
 
@@ -173,22 +176,26 @@ def _enabled(named: set[str]) -> list[str]:
     return sorted(enabled)
 
 
-def _rentable(enabled: list[str], named: set[str]) -> list[str]:
-    """Leave out clouds that the server would rent at by SkyPilot's own code.
-
-    SetupError if the task names one.
-    """
+def _rentable(enabled: list[str]) -> tuple[list[str], Mapping[str, SetupError]]:
+    """Tell clouds that the server would rent at by SkyPilot's own code from those it would not."""
     from burst.provision.sky_plugin.server import check_plugin
 
+    lame: dict[str, SetupError] = {}
     for cloud in sorted(REPLACED & {*enabled}):
         try:
             check_plugin(cloud)
         except SetupError as error:
-            if cloud in named:
-                raise
-            log.warning("%s is left out: %s (%s)", cloud, error.message, error.hint)
-            enabled = [name for name in enabled if name != cloud]
-    return enabled
+            lame[cloud] = error
+    return [name for name in enabled if name not in lame], lame
+
+
+def _unusable(named: set[str], lame: Mapping[str, SetupError]) -> SetupError:
+    """Return why nothing can be rented at some clouds, or at any if none is named."""
+    known = [lame[name] for name in sorted(named or lame) if name in lame]
+    if known:
+        return known[0]
+    words = f"SkyPilot cannot use {', '.join(sorted(named))}" if named else NO_CLOUD
+    return SetupError(words, hint=f"see what it wants: {' '.join(['sky check', *sorted(named)])}")
 
 
 def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:

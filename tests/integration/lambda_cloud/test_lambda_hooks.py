@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from burst.cost.placement import Place
-from burst.errors import SetupError, TransientError
+from burst.errors import TransientError
 from burst.provision.lambda_cloud.cluster import HEAD
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import MachineRequest, cluster_name
@@ -284,12 +284,12 @@ def test_a_server_that_would_rent_by_skypilots_own_code_is_told_apart(
     from burst.provision import skypilot
 
     server += [Plugin(*one) for one in told]
-    with pytest.raises(SetupError, match=says) as error:
-        skypilot._rentable(["aws", "lambda"], {"lambda"})
-    assert "sky api stop" in str(error.value.hint)
-    assert skypilot._rentable(["aws", "lambda"], set()) == ["aws"]
-    assert "lambda is left out" in caplog.text
-    assert skypilot._rentable(["aws"], {"aws"}) == ["aws"]
+    left, lame = skypilot._rentable(["aws", "lambda"])
+    assert (left, [*lame]) == (["aws"], ["lambda"])
+    error = skypilot._unusable({"lambda"}, lame)
+    assert says in error.message
+    assert "sky api stop" in str(error.hint)
+    assert skypilot._rentable(["aws"]) == (["aws"], {})
     place = Place(pool="lambda", region="us-east-1", machine_type="gpu_1x_a10")
     request = MachineRequest(
         name="burst-toy-abcdef-n001", place=place, wanted={}, labels={}, log=tmp_path / "log"
@@ -303,7 +303,7 @@ def test_a_server_with_it_is_as_good_as_any(server: list[Plugin]) -> None:
     from burst.provision.sky_plugin.register import VERSION
 
     server += [Plugin("other"), Plugin("burst", VERSION)]
-    assert skypilot._rentable(["aws", "lambda"], {"lambda"}) == ["aws", "lambda"]
+    assert skypilot._rentable(["aws", "lambda"]) == (["aws", "lambda"], {})
 
 
 def test_a_server_that_does_not_answer_is_asked_again_later(

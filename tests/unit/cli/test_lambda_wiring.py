@@ -16,7 +16,11 @@ from burst.cost.placement import Choice, Place
 from burst.cost.quotes import PER_MINUTE, Quote
 from burst.errors import SetupError
 from burst.ports import NodeRequest
+from burst.provision import skypilot
+from burst.task_specs.parse import parse
 from lambda_emulator import KEY, LambdaEmulator, StepClock
+
+OFFERS = wiring.offers  # before a fixture puts others there
 
 
 def choice(pool: str) -> Choice:
@@ -100,5 +104,16 @@ def test_prices_are_lambdas_own(account: LambdaEmulator) -> None:
         assert account.calls.total() == before
 
 
-def test_offers_there_are_none_of_ours_without_a_key() -> None:
-    assert wiring._at_todays_price((offer("lambda"), offer("aws"))) == (offer("aws"),)
+def test_offers_there_are_none_of_ours_without_a_key(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of other clouds stay; if there is none, it is what ends the command."""
+    both = parse("resources: {any_of: [{infra: lambda}, {infra: aws}]}\nrun: x\n", source="t")
+    found: tuple[Offer, ...] = (offer("lambda"), offer("aws"))
+    monkeypatch.setattr(skypilot, "prepare", lambda _: None)
+    monkeypatch.setattr(skypilot, "offers", lambda _: found)
+    assert OFFERS(both)[1:] == (offer("aws"),)
+    assert ["left out: no key of Lambda Cloud" in line for line in caplog.messages] == [True]
+    found = (offer("lambda"),)
+    with pytest.raises(SetupError, match="no key of Lambda Cloud"):
+        OFFERS(both)

@@ -172,17 +172,25 @@ def test_a_silent_host_whose_node_is_known_hides_no_loss(world: World, place: Pl
 
 
 def test_a_dead_runs_claim_is_taken_over_in_time(world: World, place: Place) -> None:
-    launch(world.hosts("a"), N1, place)
+    """It counts as none wherever hosts are counted, so that runs come to it at all."""
+    hosts = world.hosts("a")
+    launch(hosts, N1, place)
+    assert hosts.vacant(place) == 0
     hour_ago = time.time() - 3700
     claim = world.folder / "a" / f".burst/claim-{os.uname().nodename}"
     os.utime(claim, (hour_ago, hour_ago), follow_symlinks=False)
     env = {**os.environ, "BURST_NODE_DIR": f"/tmp/{scratch_name('toy-abcdef')}/n001"}
     with subprocess.Popen(["sleep", "60"], env=env) as lives:
+        assert hosts.vacant(place) == 0
+        assert hosts.states("burst-toy-", refresh=True) == {N1: "up"}
         with pytest.raises(RefusedError):
-            launch(world.hosts("a"), N2, place)
+            launch(hosts, N2, place)
         lives.kill()
-    launch(world.hosts("a"), N2, place)
+    assert hosts.vacant(place) == 1
+    assert hosts.states("burst-toy-", refresh=True) == {}
+    launch(hosts, N2, place)
     assert world.claim("a") == N2
+    assert hosts.vacant(place) == 0
 
 
 @pytest.fixture
@@ -298,7 +306,7 @@ def test_two_that_take_over_one_dead_claim_do_not_both_have_it(tmp_path: Path) -
     (slow / "rm").chmod(0o755)
 
     def start(name: str, path: str) -> subprocess.Popen[bytes]:
-        text = CLAIM.format(name=name, old="burst-old-abcdef-n001", scratch="/nonexistent")
+        text = CLAIM.format(name=name)
         env = {"HOME": str(tmp_path), "PATH": path}
         return subprocess.Popen(["sh", "-c", text], env=env, stdout=subprocess.PIPE)
 
@@ -326,6 +334,25 @@ def test_a_host_that_cannot_be_claimed_hides_no_other(
     monkeypatch.setattr(Ssh, "run", run)
     launch(world.hosts("a", "b"), N1, place)
     assert world.claim("b") == N1
+
+
+def test_a_host_that_can_hold_no_claim_is_not_told_as_taken(
+    world: World, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (world.folder / "b").mkdir()
+    (world.folder / "b/.burst").write_text("")  # no folder can be made
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "ln").write_text("#!/bin/sh\necho 'ln: No space left on device' >&2; exit 1\n")
+    (full / "ln").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{full}:{os.environ['PATH']}")
+    with pytest.raises(RefusedError) as refused:
+        launch(world.hosts("a", "b"), N1, place)
+    told = refused.value.message
+    assert "a cannot be claimed: ln: No space left on device" in told
+    assert "b cannot be claimed: mkdir: " in told
+    assert " has " not in told
+    assert reason_of(told) == "capacity"
 
 
 def test_the_complaint_of_a_broken_driver_is_no_gpu(

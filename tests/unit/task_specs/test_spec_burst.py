@@ -95,6 +95,14 @@ def test_what_is_refused(refusals: Callable[..., list[str]], written: str, words
     assert found[0].startswith("line 1: burst")
 
 
+@pytest.mark.parametrize("written", ["{a: b}", "slurm"])
+def test_pools_that_are_no_list_are_told_once(
+    refusals: Callable[..., list[str]], written: str
+) -> None:
+    (found,) = refusals(f"burst: {{pools: {{prefer: {written}}}}}\n")
+    assert "burst.pools.prefer: needs a list" in found
+
+
 @pytest.mark.parametrize("written", ["train.py", "main", "train.py:", "a b.py:main", "train:1x"])
 def test_a_function_has_a_file_or_module_and_a_name(
     refusals: Callable[..., list[str]], written: str
@@ -222,6 +230,10 @@ def test_a_cloud_without_spot_machines_may_stand_beside_others(read: Callable[..
         in read(both + "burst: {spot: spot}\n").warnings
     )
     assert "spot" not in "".join(read(both).warnings)
+    spot = "resources: {any_of: [{infra: aws}, {infra: lambda, use_spot: true}]}\n"
+    assert "lambda rents no spot machines, so none is taken there" in read(spot).warnings
+    two = "resources: {any_of: [{infra: aws, use_spot: true}, {infra: lambda, use_spot: false}]}\n"
+    assert "lambda rents no spot" not in "".join(read(two).warnings)
     assert read("resources: {infra: lambda, use_spot: false}\n").burst.spot == "on-demand"
     assert read("resources: {infra: lambda}\n").burst.spot == "auto"
 

@@ -33,6 +33,13 @@ FORMS = [
     ("azure/eastus/1", ("azure", "eastus", "1")),
     ("alibaba/cn-beijing", ("alibaba", "cn-beijing", None)),
     ("local", ("local", None, None)),
+    ("aws/", ("aws", None, None)),  # as SkyPilot takes it
+    ("/aws/us-east-1/", ("aws", "us-east-1", None)),
+    ("k8s/", ("k8s", None, None)),
+    ("aws/US-EAST-1/US-EAST-1A", ("aws", "us-east-1", "us-east-1a")),
+    ("aws/*/us-west-2-lax-1a", ("aws", None, "us-west-2-lax-1a")),
+    ("Slurm/Lab/GPU", ("slurm", "Lab", "GPU")),
+    ("alibaba/ap-southeast-1/ap-southeast-1a", ("alibaba", "ap-southeast-1", "ap-southeast-1a")),
 ]
 
 
@@ -46,10 +53,19 @@ def test_c07_forms_that_are_taken(read: Callable[..., Task], written: str, want:
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ("aws/", "an empty part"),
         ("aws//us-east-1a", "an empty part"),
-        ("/aws", "an empty part"),
-        ("k8s/", "an empty part"),
+        ("k8s//a", "an empty part"),
+        ("/", "an empty part"),
+        ("aws/us-east-1a", "us-east-1a is a zone; write aws/us-east-1/us-east-1a (written"),
+        ("aws/us-west-2-lax-1a", "write aws/us-west-2/us-west-2-lax-1a"),
+        ("aws/us-gov-west-1b", "write aws/us-gov-west-1/us-gov-west-1b"),
+        ("gcp/us-central1-a", "write gcp/us-central1/us-central1-a"),
+        ("alibaba/cn-beijing-h", "write alibaba/cn-beijing/cn-beijing-h"),
+        ("alibaba/ap-southeast-1a", "write alibaba/ap-southeast-1/ap-southeast-1a"),
+        ("ibm/us-south-1", "write ibm/us-south/us-south-1"),
+        ("aws/us-east-1,us-west-2", "several places; write each as an item of `any_of`"),
+        ("lambda/us-east-1/x", "lambda has no zones; write lambda/us-east-1"),
+        ("local/x", "local is this machine, which has no parts; write local"),
         ('""', "an empty part"),
         ("amazon", "did you mean aws?"),
         ("awss", "did you mean aws?"),
@@ -89,16 +105,32 @@ def test_c07_parts_that_do_not_agree_are_refused(refusals: Callable[..., list[st
     assert "is not in region us-east-1" in found
 
 
+def test_c07_regions_are_no_zones(read: Callable[..., Task]) -> None:
+    for place in (
+        "aws/us-east-1", "aws/ap-southeast-7", "aws/us-gov-east-1", "gcp/northamerica-northeast2",
+        "gcp/us-central1", "alibaba/cn-hangzhou", "alibaba/us-west-1", "alibaba/cn-hongkong",
+        "ibm/us-south", "azure/eastus2", "lambda/us-south-3", "oci/us-ashburn-1",
+    ):  # fmt: skip
+        assert str(read(f"resources:\n  infra: {place}\n").candidates[0].infra) == place
+
+
+def test_c07_a_zone_for_a_region_is_told_of_the_parts_too(
+    refusals: Callable[..., list[str]],
+) -> None:
+    (found,) = refusals("resources:\n  cloud: aws\n  region: us-east-1a\n")
+    assert found.startswith("line 3: resources.region: us-east-1a is a zone; write ")
+
+
 def test_c07_spot_in_one_zone_is_warned_of(read: Callable[..., Task]) -> None:
     pinned = "resources: {infra: aws/us-east-1/us-east-1a, use_spot: %s}\n"
     assert "nowhere else to go" in read(pinned % "true").warnings[0]
     assert read(pinned % "false").warnings == ()
 
 
-PART = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True) | st.none()
+PART = st.from_regex(r"[a-z][0-9]?[a-z-]{0,8}", fullmatch=True) | st.none()
 
 
-@given(cloud=st.sampled_from(["aws", "gcp", "slurm", "lambda", None]), region=PART, suffix=PART)
+@given(cloud=st.sampled_from(["aws", "gcp", "slurm", "azure", None]), region=PART, suffix=PART)
 def test_every_infra_reads_back(cloud: str | None, region: str | None, suffix: str | None) -> None:
     zone = None if suffix is None else f"{region or ''}{suffix}"
     infra = Infra(cloud=cloud, region=region, zone=zone)

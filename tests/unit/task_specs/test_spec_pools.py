@@ -30,6 +30,9 @@ def test_values_are_text_as_typed(tmp_path: Path) -> None:
     }
 
 
+SAME = "is the same host as ssh.lab.hosts[0]"
+
+
 def problems(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "pools.yaml"
     path.write_text(text)
@@ -74,7 +77,10 @@ rented: {dead_man: 29s}
         "line 7: ssh.three.hostz: is not known; did you mean hosts?",
         f"line 7: ssh.three.usd_per_hour: {whole} (written: -1)",
         f"line 7: ssh.three.hosts[0]: {word} (written: -oProxyCommand=x)",
-        "line 7: ssh.three.hosts[2]: is there twice; name each host once (written: a)",
+        (
+            "line 7: ssh.three.hosts[2]: is the same host as ssh.three.hosts[1]; name each host "
+            "once, in one pool (written: a)"
+        ),
         f"line 7: ssh.three.hosts[3]: {address}",
         f"line 9: ssh.four.user: {word} (written: a b)",
         "line 10: ssh.four.port: needs a port from 1 to 65535 (written: 99999)",
@@ -113,8 +119,15 @@ def test_what_is_not_understood_of_alibaba_cloud_is_told(
         ("ssh: {lab: {hosts: ['10.0.0.7:2222']}}", "ssh.lab.hosts[0]: needs an address, as in"),
         ("ssh: {lab: {hosts: ['ssh://a']}}", "ssh.lab.hosts[0]: needs an address, as in"),
         ("ssh: {lab: {hosts: [../../a]}}", "ssh.lab.hosts[0]: needs an address, as in"),
-        ("ssh: {lab: {hosts: [a, A]}}", "ssh.lab.hosts[1]: is there twice"),
-        ("ssh: {lab: {port: 22, hosts: [a, {ip: a}]}}", "ssh.lab.hosts[1]: is there twice"),
+        ("ssh: {lab: {hosts: [a, A]}}", f"ssh.lab.hosts[1]: {SAME}"),
+        ("ssh: {lab: {hosts: [a, a.]}}", f"ssh.lab.hosts[1]: {SAME}"),
+        ("ssh: {lab: {hosts: ['::1', '0:0::1']}}", f"ssh.lab.hosts[1]: {SAME}"),
+        ("ssh: {lab: {hosts: [a, me@a]}}", f"ssh.lab.hosts[1]: {SAME}"),
+        ("ssh: {lab: {hosts: [a, {ip: a, user: you}]}}", f"ssh.lab.hosts[1]: {SAME}"),
+        ("ssh: {lab: {port: 22, hosts: [a, {ip: a}]}}", f"ssh.lab.hosts[1]: {SAME}"),
+        ("ssh: {lab: {hosts: [a, {ip: a, port: 022}]}}", f"ssh.lab.hosts[1]: {SAME}"),
+        ("ssh: {lab: {hosts: [a]}, den: {hosts: [b, a]}}", f"ssh.den.hosts[1]: {SAME}"),
+        ("ssh: {lab: {hosts: [me@a]}}", "ssh.lab.hosts[0]: needs an address alone; write {ip: a, "),
         ('ssh: {lab: {hosts: ["a\\nb"]}}', "ssh.lab.hosts[0]: needs one word"),
         ("ssh: {lab: {port: \uff12\uff12, hosts: [a]}}", "ssh.lab.port: needs a port"),
         ("slurm: {lab: {spot: [~]}}", "slurm.lab.spot[0]: needs a single value, not nothing"),
@@ -124,6 +137,13 @@ def test_what_is_not_understood_of_alibaba_cloud_is_told(
 def test_what_would_fail_later_is_told_here(tmp_path: Path, text: str, problem: str) -> None:
     (told,) = problems(tmp_path, text + "\n")
     assert told.startswith(f"line 1: {problem}")
+
+
+def test_what_is_no_host_is_no_second_one_either(tmp_path: Path) -> None:
+    text = "ssh:\n  lab:\n    hosts:\n    - ~\n    - ~\n  den: {hosts: [{}, a, a.b]}\n"
+    told = problems(tmp_path, text)
+    assert len(told) == 3
+    assert all("needs an address, as in" in line for line in told)
 
 
 def test_hosts_behind_one_address_are_told_by_their_ports(tmp_path: Path) -> None:

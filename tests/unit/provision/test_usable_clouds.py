@@ -1,0 +1,81 @@
+"""Of which clouds that SkyPilot knows a task is offered machines, and what is said of others."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from burst.errors import SetupError
+from burst.provision import skypilot
+from burst.task_specs.parse import parse
+
+LAMBDA_SAYS = "SkyPilot's server runs without burst's plugin, which lambda needs"
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A SkyPilot with AWS and Lambda, whose server does not know burst's Lambda."""
+    found: list[list[str]] = []
+
+    def lame(cloud: str) -> None:
+        raise SetupError(LAMBDA_SAYS, hint="sky api stop")
+
+    def offers(_: object, __: object, enabled: list[str]) -> list[str]:
+        found.append(enabled)
+        return enabled
+
+    monkeypatch.setattr(skypilot, "_sky", lambda: None)
+    monkeypatch.setattr(skypilot, "_enabled", lambda _: ["aws", "lambda"])
+    monkeypatch.setattr(skypilot, "_offers", offers)
+    server = SimpleNamespace(check_plugin=lame)  # the real one imports SkyPilot
+    monkeypatch.setitem(sys.modules, "burst.provision.sky_plugin.server", server)
+    return found
+
+
+def ask(*clouds: str) -> object:
+    places = ", ".join(f"{{infra: {cloud}}}" for cloud in clouds)
+    return skypilot.offers(parse(f"run: x\nresources: {{any_of: [{places}]}}\n", source="t"))
+
+
+def test_those_that_can_be_used_are_asked_and_others_told(
+    asked: list[list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert ask("aws", "lambda", "gcp", "slurm/lab") == ("aws",)
+    assert asked == [["aws"]] * 3
+    assert caplog.messages == [
+        "left out: SkyPilot cannot use gcp (see what it wants: sky check gcp)",
+        f"left out: {LAMBDA_SAYS} (sky api stop)",
+    ]
+
+
+def test_who_names_none_hears_only_of_those_that_would_be_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert ask("'*'") == ("aws",)
+    assert caplog.messages == [f"left out: {LAMBDA_SAYS} (sky api stop)"]
+
+
+@pytest.mark.parametrize(
+    ("clouds", "says", "hint"),
+    [
+        (["lambda"], LAMBDA_SAYS, "sky api stop"),
+        (["gcp"], "SkyPilot cannot use gcp", "see what it wants: sky check gcp"),
+        (["ibm", "gcp"], "SkyPilot cannot use gcp, ibm", "see what it wants: sky check gcp ibm"),
+    ],
+)
+def test_where_none_that_is_named_can_be_used_it_is_an_error(
+    clouds: list[str], says: str, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others that could be used are of no use to the task."""
+    with pytest.raises(SetupError) as caught:
+        ask(*clouds)
+    assert (caught.value.message, caught.value.hint) == (says, hint)
+    assert caplog.messages == []
+
+
+def test_without_any_cloud_it_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skypilot, "_enabled", lambda _: [])
+    with pytest.raises(SetupError, match="SkyPilot has no cloud enabled"):
+        ask("'*'")
