@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from burst.storage.lease import Lease, Owner
     from burst.storage.port import ObjectStore
     from burst.task_specs.model import Task
+    from burst.task_specs.places import Known, Names
 
 log = logging.getLogger(__name__)
 LEASE_TTL_S = 15.0
@@ -85,12 +86,29 @@ def networks() -> Networks:
 
 def pools() -> Mapping[str, Any]:
     """Return what `$BURST_HOME/pools.yaml` says, or nothing; SpecError with all that is wrong."""
+    from burst.task_specs.pools import read_pools
+
+    return read_pools(home() / "pools.yaml", _slurm_names())
+
+
+def known_pools() -> Known:
+    """Return the names of one's own pools; SpecError with all that is wrong in pools.yaml."""
+    from burst.provision.k8s import client
+    from burst.task_specs.places import Names
+
+    ssh = pools().get("ssh") or {}
+    known = {"ssh": Names(str(home() / "pools.yaml"), lambda: ssh), "slurm": _slurm_names()}
+    if find_spec("kubernetes") is not None and client.config_files():
+        known["k8s"] = Names(client.config_path(), lambda: client.known_contexts()[0])
+    return known
+
+
+def _slurm_names() -> Names:
     from burst.provision.slurm_site import cluster_names
-    from burst.task_specs.pools import Logins, read_pools
+    from burst.task_specs.places import Names
 
     config = slurm_config()
-    logins = Logins(config, lambda: cluster_names(config))
-    return read_pools(home() / "pools.yaml", logins)
+    return Names(str(config), lambda: cluster_names(config))
 
 
 def local_pool() -> LocalProvisioner:

@@ -6,6 +6,7 @@ import os.path
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from burst.errors import Problem, SpecError
@@ -21,6 +22,7 @@ from burst.task_specs.mounts import Local, read_mounts
 from burst.task_specs.names import check_name
 from burst.task_specs.nodes import ListNode, MapNode
 from burst.task_specs.overrides import Overrides, override
+from burst.task_specs.places import Known, candidates, check_places
 from burst.task_specs.plain import handed_on
 from burst.task_specs.problems import Report
 from burst.task_specs.resources import Candidates, read_resources
@@ -30,12 +32,13 @@ from burst.task_specs.yaml_nodes import read_document
 __all__ = ["Overrides", "load", "parse"]
 
 NO_OVERRIDES = Overrides()
+NO_NAMES: Known = MappingProxyType({})
 MAX_NODES = 100_000
 EMPTY = "the file is empty; a task needs at least `run:` or `burst.train`"
 HINT = "burst schema prints every field; examples/ has complete task files"
 
 
-def load(path: Path, overrides: Overrides = NO_OVERRIDES) -> Task:
+def load(path: Path, overrides: Overrides = NO_OVERRIDES, known: Known = NO_NAMES) -> Task:
     """Read a task file; local files it names must exist. Raises SpecError with all problems."""
     try:
         data = path.read_bytes()
@@ -43,7 +46,9 @@ def load(path: Path, overrides: Overrides = NO_OVERRIDES) -> Task:
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         problem = Problem(field="", message=f"cannot be read: {(reason or 'unknown').lower()}")
     else:
-        return parse(data, source=str(path), overrides=overrides, exists=os.path.exists)
+        return parse(
+            data, source=str(path), overrides=overrides, exists=os.path.exists, known=known
+        )
     raise SpecError(str(path), (problem,))
 
 
@@ -53,18 +58,21 @@ def parse(
     source: str,
     overrides: Overrides = NO_OVERRIDES,
     exists: Callable[[str], bool] = lambda _: True,
+    known: Known = NO_NAMES,
 ) -> Task:
     """Return the task in `text`, or raise SpecError with every problem found.
 
     Relative local paths are taken from the folder of `source`. `exists` is asked about each local
-    path; without it none is looked for.
+    path; without it none is looked for. So it is with the pools that are `known`.
     """
     report = Report()
     root = None if is_script(text, report) else read_document(text, report, EMPTY)
     task = None
     if root is not None and not foreign(root, report) and isinstance(root, MapNode):
         local = Local(folder=os.path.abspath(os.path.dirname(source)), exists=exists)  # noqa: PTH100, PTH120 - `source` need not be a path
-        task = _task(override(root, overrides), source, overrides, local, report)
+        root = override(root, overrides)
+        task = _task(root, source, overrides, local, report)
+        check_places(Fields(root, "", report), known)
     if report.problems or task is None:
         raise SpecError(source, report.problems, hint=HINT)
     return replace(task, warnings=report.warnings)
@@ -77,18 +85,18 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
     variables = read_variables(root, overrides.given)
     num_nodes = root.read("num_nodes", _num_nodes) or 1
     resources = root.fields("resources")
-    candidates = _with_max_price(read_resources(resources), root, resources)
+    machines = _with_max_price(read_resources(resources), root, resources)
     mounts = read_mounts(root, variables, local)
-    burst = read_burst(root, Around(num_nodes=num_nodes, candidates=candidates.all, local=local))
-    _check_market(root, resources, candidates, burst)
+    burst = read_burst(root, Around(num_nodes=num_nodes, candidates=machines.all, local=local))
+    _check_market(root, resources, machines, burst)
     workdir, git = _workdir(root, variables, local)
     task = Task(
         name=root.read("name", check_name) or _name_of(source),
         source=source,
         workdir=workdir,
         num_nodes=num_nodes,
-        candidates=candidates.all,
-        ordered=candidates.ordered,
+        candidates=machines.all,
+        ordered=machines.ordered,
         envs=variables.envs,
         private_envs=variables.private,
         secrets=variables.secrets,
@@ -120,26 +128,26 @@ def _name_of(source: str) -> str:
         return "task"
 
 
-def _with_max_price(candidates: Candidates, root: Fields, resources: Fields | None) -> Candidates:
+def _with_max_price(machines: Candidates, root: Fields, resources: Fields | None) -> Candidates:
     """Apply `burst.max_price`, dstack's name for resources.max_hourly_cost."""
     node = root.node("burst")
     if not isinstance(node, MapNode):
-        return candidates
+        return machines
     burst = Fields(node, "burst", root.report)
     price = burst.read("max_price", units.usd)
     if price is None:
-        return candidates
-    if resources is not None and any(one.max_hourly_usd is not None for one in candidates.all):
+        return machines
+    if resources is not None and any(one.max_hourly_usd is not None for one in machines.all):
         burst.problem("max_price", "a second name for resources.max_hourly_cost; keep one of them")
-    priced = tuple(replace(one, max_hourly_usd=price) for one in candidates.all)
-    return replace(candidates, all=priced)
+    priced = tuple(replace(one, max_hourly_usd=price) for one in machines.all)
+    return replace(machines, all=priced)
 
 
 def _check_market(
-    root: Fields, resources: Fields | None, candidates: Candidates, burst: Burst
+    root: Fields, resources: Fields | None, machines: Candidates, burst: Burst
 ) -> None:
     """Refuse spot machines where there are none, which no cloud would ever say."""
-    clouds = {one.infra.cloud for one in candidates.all}
+    clouds = {one.infra.cloud for one in machines.all}
     if burst.spot != "spot" or not clouds <= ON_DEMAND_ONLY:
         return
     message = f"{', '.join(map(str, clouds))} rents no spot machines; write on-demand"
@@ -148,8 +156,9 @@ def _check_market(
         if block is not None and block.has(key):
             block.problem(key, message)
             return
-    if resources is not None:
-        resources.problem("use_spot", message.replace("on-demand", "false"))
+    for one in candidates(resources) if resources is not None else ():
+        if one.has("use_spot"):
+            one.problem("use_spot", message.replace("on-demand", "false"))
 
 
 def _workdir(root: Fields, variables: Variables, local: Local) -> tuple[str | None, dict[str, Any]]:

@@ -7,8 +7,7 @@ get is the same mapping as text, and right.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -18,6 +17,7 @@ from burst.errors import Problem, SpecError
 from burst.task_specs import units
 from burst.task_specs.fields import Fields
 from burst.task_specs.nodes import ListNode, MapNode, Node, Scalar, as_typed, is_null
+from burst.task_specs.places import Names
 from burst.task_specs.problems import Report, nearest
 from burst.task_specs.yaml_nodes import read_document
 
@@ -32,19 +32,11 @@ HOSTS_EXAMPLE = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, 
 Check = Callable[[Fields], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Logins:
-    """Where the logins of Slurm clusters are written, and the names found there."""
-
-    where: Path
-    names: Callable[[], Collection[str]]
-
-
-def read_pools(path: Path, logins: Logins | None = None) -> Mapping[str, Any]:
+def read_pools(path: Path, logins: Names | None = None) -> Mapping[str, Any]:
     """Return the file's mapping, every value as the text typed; empty if there is no file.
 
     SpecError with every problem if it cannot be read or understood, or names a Slurm cluster that
-    has no login.
+    is not among `logins`.
     """
     try:
         data = path.read_bytes()
@@ -65,7 +57,7 @@ def read_pools(path: Path, logins: Logins | None = None) -> Mapping[str, Any]:
     return _typed(root) if isinstance(root, MapNode) else {}
 
 
-def _check(root: Fields, logins: Logins | None) -> None:
+def _check(root: Fields, logins: Names | None) -> None:
     _only(root, tuple(SECTIONS))
     for name, check in SECTIONS.items():
         section = root.fields(name)
@@ -190,8 +182,8 @@ def _slurm(slurm: Fields) -> None:
             pass
 
 
-def _have_logins(slurm: Fields, logins: Logins) -> None:
-    there = logins.names()
+def _have_logins(slurm: Fields, logins: Names) -> None:
+    there = logins.there()
     for name, cluster in slurm.map.entries.items():
         if name not in there:
             message = f"{logins.where} has no `Host {name}`; write its login there"

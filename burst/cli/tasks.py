@@ -52,9 +52,12 @@ class Given:
 
 
 def read_task(file: Path | bytes, given: Given, *, source: str | None = None) -> Task:
-    """Read a task file, or the bytes of one; SpecError with every problem."""
+    """Read a task file, or the bytes of one; SpecError with every problem.
+
+    A file may name no pool that is not set up here, and pools.yaml must be right.
+    """
     if isinstance(file, Path):
-        return load(file, given.overrides())
+        return load(file, given.overrides(), wiring.known_pools())
     return parse(file, source=source or "task", overrides=given.overrides())
 
 
@@ -92,7 +95,6 @@ def check_file(file: Path, given: Given, *, as_json: bool) -> None:
     """
     try:
         task = read_task(file, given)
-        wiring.pools()
     except SpecError as error:
         if as_json:
             told = {"valid": False, "file": error.source, "problems": error.problems}

@@ -211,6 +211,11 @@ NO_SPOT = [
         "line 1: resources.use_spot",
         "false",
     ),
+    (
+        "resources:\n  any_of: [{infra: lambda, use_spot: true}]\n",
+        "line 2: resources.any_of[0].use_spot",
+        "false",
+    ),
 ]
 
 

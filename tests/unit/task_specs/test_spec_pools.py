@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from burst.errors import SpecError
-from burst.task_specs.pools import Logins, read_pools
+from burst.task_specs.places import Names
+from burst.task_specs.pools import read_pools
 
 
 def test_no_file_is_no_pools(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_a_slurm_cluster_without_a_login_is_told_with_all_else(tmp_path: Path) -
     path, config = tmp_path / "pools.yaml", tmp_path / "config"
     path.write_text("slurm:\n  lab:\n  la: {wait: never}\n")
     with pytest.raises(SpecError) as caught:
-        read_pools(path, Logins(config, lambda: ["lab"]))
+        read_pools(path, Names(str(config), lambda: ["lab"]))
     other, told = map(str, caught.value.problems)
     assert told == f"line 3: slurm.la: {config} has no `Host la`; write its login there"
     assert other.startswith("line 3: slurm.la.wait: not a duration")
