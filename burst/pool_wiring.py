@@ -142,6 +142,12 @@ KINDS: Mapping[str, Callable[[], Sequence[Inspected]]] = {  # by the first part 
     "lambda": _lambda,
 }
 
+NAMED_IN: Mapping[str, str] = {  # where pools come from whose names are the person's own
+    "ssh": "`ssh:` in pools.yaml names the hosts",
+    "slurm": "~/.slurm/config names the login nodes",
+    "k8s": "they are the kubeconfig's current context and those in pools.yaml",
+}
+
 
 def _inspected(kind: str) -> Sequence[Inspected]:
     """Return the pools of a kind that are known here; of a cloud, if it has credentials."""
@@ -188,14 +194,19 @@ def asks_skypilot(pool: str | None) -> bool:
 def absent(pool: str) -> BurstError:
     """Return what is wrong with a name for which nothing was found, and what to do about it."""
     kind = _kind(pool)
+    if kind == "alibaba":  # SkyPilot's own commands do not know it
+        from burst.provision.alibaba.credentials import HINT
+
+        return SetupError(f"nothing can be rented at {kind} from here: no credentials", hint=HINT)
     if asks_skypilot(pool):
         words = f"nothing can be rented at {kind} from here: no credentials that SkyPilot accepts"
         return SetupError(words, hint=f"see what it wants: sky check {kind}")
     like = None if kind in CLOUDS else nearest(kind, CLOUDS)
     guess = f"; did you mean {like}?" if like else ""
-    return UsageError(
-        f"there is no pool {pool}{guess}", hint="see the pools there are: burst pools"
-    )
+    hint = "see the pools there are: burst pools"
+    if kind in NAMED_IN:
+        hint += f"; {NAMED_IN[kind]}"
+    return UsageError(f"there is no pool {pool}{guess}", hint=hint)
 
 
 def _kind(pool: str) -> str:
