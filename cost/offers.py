@@ -293,7 +293,7 @@ def _most(task: Task, fitting: tuple[Candidate, ...]) -> tuple[Decimal | None, s
         why = f"the deadline of {hours:g} h at up to {dearest.usd_per_hour} USD per hour"
         limits.append((millionths(whole), why))
     if not limits:
-        return None, "no limit set: give burst.budget_usd or burst.deadline"
+        return None, "give burst.budget_usd or burst.deadline"
     return min(limits, key=lambda limit: limit[0])
 
 

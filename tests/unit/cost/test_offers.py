@@ -233,7 +233,7 @@ def test_a_place_says_that_it_is_spot_whoever_has_it() -> None:
 @pytest.mark.parametrize(
     ("burst", "usd", "most", "why"),
     [
-        ({}, "2", None, "no limit set: give burst.budget_usd or burst.deadline"),
+        ({}, "2", None, "give burst.budget_usd or burst.deadline"),
         ({"budget_usd": 40.1}, "2", "40.1", "the budget"),
         (
             {"deadline_s": 5400.0},
