@@ -48,7 +48,9 @@ def _named(root: Fields) -> Iterator[tuple[str, Node, Infra]]:
     if isinstance(resources, MapNode):
         for one in candidates(Fields(resources, "resources", root.report)):
             yield from _place(one)
-    pools = Fields(burst, "burst", root.report).node("pools") if isinstance(burst, MapNode) else None
+    pools = (
+        Fields(burst, "burst", root.report).node("pools") if isinstance(burst, MapNode) else None
+    )
     prefer = pools.entries.get("prefer") if isinstance(pools, MapNode) else None
     listed = prefer.value if prefer is not None else None
     for index, item in enumerate(listed.items if isinstance(listed, ListNode) else ()):
