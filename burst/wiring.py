@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from burst.clock import SystemClock
+from burst.errors import installing
 from burst.ports import Clock
 from burst.records import encode, notice_key
 
@@ -684,11 +685,7 @@ def on_interrupt(controller: Controller, who: str) -> None:
 def missing_packages() -> Mapping[str, str]:
     """Return what is not installed, and how to get it."""
     wanted = {"ray": "train", "torch": "train", "boto3": "aws", "s3fs": "aws"}
-    return {
-        name: f"pip install 'burst-trainer[{extra}]'"
-        for name, extra in wanted.items()
-        if find_spec(name) is None
-    }
+    return {name: installing(extra) for name, extra in wanted.items() if find_spec(name) is None}
 
 
 def disk_free(path: Path) -> int:

@@ -75,3 +75,9 @@ burst: {train: train.py:main, run_uri: "s3://bucket/runs"}
     assert [choice.place.machine_type for choice in machine.choices] == ["4xA10G", "8xL4"]
     record = record_of(task, machine, name6="abcdef", now=datetime(2026, 1, 1, tzinfo=UTC))
     assert (record.gpus_per_node, record.slots_per_node, record.workers_high) == (4, 4, 8)
+
+
+def test_a_missing_package_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "find_spec", lambda name: None if name == "s3fs" else name)
+    how = "in the folder of burst's sources: pip install -e '.[aws]'"
+    assert wiring.missing_packages() == {"s3fs": how}
