@@ -301,7 +301,7 @@ def test_ctrl_c_while_machines_are_made_leaves_none(person: Person) -> None:
 def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_recycled(
     person: Person, tmp_path: Path
 ) -> None:
-    where = "infra: alibaba/ap-southeast-1, cpus: 2, max_hourly_cost: 0.05"
+    where = "infra: alibaba/ap-southeast-1, cpus: 2, max_hourly_cost: 0.15"
     task = example(tmp_path, where, steps=LONG)
     person.lab.ecs_stock(**{"ap-southeast-1a": {"ecs.g7.large": 1}})
     run = person.start("run", task, "--yes")
@@ -309,7 +309,7 @@ def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_re
     before = person.nodes()
     assert sorted(i["zone"] for i in before.values()) == ["ap-southeast-1a", "ap-southeast-1b"]
     assert {i["spot"] for i in before.values()} == {True}
-    assert {i["price_limit"] for i in before.values()} == {"0.05"}
+    assert {i["price_limit"] for i in before.values()} == {"0.15"}
     victim = max(before)
     person.lab.notice(before[victim]["id"], 45)
     person.until(lambda: max(person.nodes(), default="") > victim)
