@@ -214,12 +214,15 @@ class Killed(BaseException):
     """The controller's process is gone at this very write."""
 
 
-class Deadly:
-    """A store that kills its writer at its n-th journal entry, before or after it is written."""
+class AtEntry:
+    """A store that does something at its n-th journal entry, before or after it is written."""
 
-    def __init__(self, inner: MemoryStore, at: int, *, after: bool) -> None:
+    def __init__(
+        self, inner: MemoryStore, at: int, act: Callable[[], None], *, after: bool
+    ) -> None:
         self._inner = inner
         self._left = at
+        self._act = act
         self._after = after
 
     def __getattr__(self, name: str) -> object:
@@ -231,10 +234,21 @@ class Deadly:
             return
         self._left -= 1
         if self._left == 0 and not self._after:
-            raise Killed
+            self._act()
         self._inner.create(key, data)
-        if self._left == 0:
-            raise Killed
+        if self._left == 0 and self._after:
+            self._act()
+
+
+class Deadly(AtEntry):
+    """A store that kills its writer at its n-th journal entry, before or after it is written."""
+
+    def __init__(self, inner: MemoryStore, at: int, *, after: bool) -> None:
+        super().__init__(inner, at, _die, after=after)
+
+
+def _die() -> None:
+    raise Killed
 
 
 def check_books(world: World) -> None:

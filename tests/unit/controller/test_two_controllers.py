@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from fake_world import Deadly, Killed, World, check_books
+from fake_world import AtEntry, Deadly, Killed, World, check_books
 
 from burst.controller.loop import Controller
 from burst.cost.placement import Choice, Place
@@ -23,7 +23,6 @@ from burst.cost.state import Limits
 from burst.errors import OwnedError
 from burst.provision.fake import FakeProvisioner
 from burst.storage.lease import Owner
-from burst.storage.memory import MemoryStore
 from some_run import RUN
 
 PLACES = (
@@ -143,25 +142,6 @@ def test_c68_one_of_two_that_start_after_a_kill_drives_the_run_to_its_end(
     check_machines(world)
 
 
-class Frozen:
-    """A store whose writer freezes at its n-th journal entry."""
-
-    def __init__(self, inner: MemoryStore, n: int, act: Callable[[], None]) -> None:
-        self._inner = inner
-        self._left = n
-        self._act = act
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-    def create(self, key: str, data: bytes) -> None:
-        if key.startswith("journal/"):
-            self._left -= 1
-            if self._left == 0:
-                self._act()
-        self._inner.create(key, data)
-
-
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.pool)
 @pytest.mark.parametrize("point", [("journal", 2), ("journal", 4), ("observe", 2), ("observe", 9)])
 def test_c68_one_that_was_frozen_meanwhile_does_nothing_when_it_goes_on(
@@ -178,7 +158,9 @@ def test_c68_one_that_was_frozen_meanwhile_does_nothing_when_it_goes_on(
         left.append((set(world.cloud.machines), sorted(world.store.keys()), world.cloud.calls))
 
     call, n = point
-    store: Any = Frozen(world.store, n, freeze) if call == "journal" else world.store
+    store: Any = world.store
+    if call == "journal":
+        store = AtEntry(world.store, n, freeze, after=False)
     with pytest.MonkeyPatch.context() as patch:
         if call == "observe":
             patch.setattr(
