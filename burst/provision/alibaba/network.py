@@ -37,6 +37,9 @@ TRIES = 5
 TAKEN = ("InvalidCidrBlock.Overlapped",)
 ANYWHERE = ("0.0.0.0/0",)
 T = TypeVar("T")
+Whose = Mapping[str, Any]  # what a list is asked for besides a place
+OURS: Whose = {"Tag": tags(TAG)}
+ANYBODYS: Whose = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +179,8 @@ def idle(api: Api) -> tuple[Idle, ...]:
 
 
 def _is_idle(api: Api, vpc: str) -> bool:
-    switches = _all_vswitches(api, vpc)
-    told = pages(api, "DescribeSecurityGroups", VpcId=vpc)
-    groups = [one for page in told for one in page["SecurityGroups"]["SecurityGroup"]]
-    only_ours = len(switches) == len(_vswitches(api, vpc)) and len(groups) == len(_groups(api, vpc))
+    lists = (_vswitches, _groups)
+    only_ours = all(len(there(api, vpc, ANYBODYS)) == len(there(api, vpc)) for there in lists)
     return only_ours and not _has_machines(api, VpcId=vpc)
 
 
@@ -224,7 +225,7 @@ def _vswitch(api: Api, vpc: str, zone: str, undo: _Undo) -> str:
 
 def _make_vswitch(api: Api, vpc: str, zone: str) -> str:
     """Make a VSwitch of addresses that no other has."""
-    taken = [IPv4Network(one["CidrBlock"]) for one in _all_vswitches(api, vpc)]
+    taken = [IPv4Network(one["CidrBlock"]) for one in _vswitches(api, vpc, ANYBODYS)]
     free = (n for n in RANGE.subnets(new_prefix=ZONE_BITS) if not any(map(n.overlaps, taken)))
     return _create(
         api, "CreateVSwitch", "VSwitchId",
@@ -324,9 +325,10 @@ def _found(
     action: str,
     outer: str,
     inner: str,
+    whose: Whose = OURS,
     **parameters: Any,  # noqa: ANN401 - JSON
 ) -> list[Mapping[str, Any]]:
-    told = numbered(api, action, Tag=tags(TAG), **parameters)
+    told = numbered(api, action, **whose, **parameters)
     return [one for page in told for one in page[outer][inner]]
 
 
@@ -334,18 +336,12 @@ def _vpcs(api: Api) -> list[Mapping[str, Any]]:
     return _found(api, "DescribeVpcs", "Vpcs", "Vpc")
 
 
-def _vswitches(api: Api, vpc: str) -> list[Mapping[str, Any]]:
-    return _found(api, "DescribeVSwitches", "VSwitches", "VSwitch", VpcId=vpc)
+def _vswitches(api: Api, vpc: str, whose: Whose = OURS) -> list[Mapping[str, Any]]:
+    return _found(api, "DescribeVSwitches", "VSwitches", "VSwitch", whose, VpcId=vpc)
 
 
-def _all_vswitches(api: Api, vpc: str) -> list[Mapping[str, Any]]:
-    """Return a VPC's VSwitches, those of others too."""
-    told = numbered(api, "DescribeVSwitches", VpcId=vpc)
-    return [one for page in told for one in page["VSwitches"]["VSwitch"]]
-
-
-def _groups(api: Api, vpc: str) -> list[Mapping[str, Any]]:
-    told = pages(api, "DescribeSecurityGroups", VpcId=vpc, Tag=tags(TAG))
+def _groups(api: Api, vpc: str, whose: Whose = OURS) -> list[Mapping[str, Any]]:
+    told = pages(api, "DescribeSecurityGroups", VpcId=vpc, **whose)
     return [one for page in told for one in page["SecurityGroups"]["SecurityGroup"]]
 
 
