@@ -103,7 +103,7 @@ def _aws() -> Sequence[Inspected]:
 def _alibaba() -> Sequence[Inspected]:
     from burst.provision.alibaba import credentials
     from burst.provision.alibaba.client import address, connect
-    from burst.provision.alibaba.settings import read_settings
+    from burst.provision.alibaba.settings import USUAL_REGION, read_settings
     from burst.provision.inspection.alibaba import AlibabaPool
     from burst.storage.server_time import ahead_s
 
@@ -111,7 +111,7 @@ def _alibaba() -> Sequence[Inspected]:
     if found is None:
         return []
     said = wiring.pools().get("alibaba") or {}
-    settings = read_settings(said, found.region or "ap-southeast-1")
+    settings = read_settings(said, found.region or USUAL_REGION)
     return [
         AlibabaPool(
             connect=lambda region: connect(region, wiring.clock()),
@@ -236,6 +236,7 @@ def idle_networks() -> tuple[Idle, ...]:
     from burst.provision.alibaba import credentials
     from burst.provision.alibaba.client import connect
     from burst.provision.alibaba.network import idle
+    from burst.provision.alibaba.settings import USUAL_REGION
     from burst.provision.sky_plugin.register import wanted
 
     found = credentials.find(os.environ, Path.home()) if "alibaba" in wanted() else None
@@ -250,7 +251,7 @@ def idle_networks() -> tuple[Idle, ...]:
             return ()
 
     try:
-        told = connect(found.region or "ap-southeast-1", wiring.clock()).call("DescribeRegions")
+        told = connect(found.region or USUAL_REGION, wiring.clock()).call("DescribeRegions")
     except BurstError as error:
         log.warning("not looked for networks at Alibaba Cloud: %s", error.message)
         return ()

@@ -11,6 +11,7 @@ from typing import Any
 from burst.cost.quotes import Rate
 from burst.errors import UsageError
 
+USUAL_REGION = "ap-southeast-1"  # where nobody names one, and what any region answers is asked
 EXAMPLE = "alibaba: {regions: [ap-southeast-1], cny: {usd: 0.14, on: 2026-12-01}}"
 
 

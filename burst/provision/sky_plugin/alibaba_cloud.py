@@ -11,9 +11,9 @@ from sky.utils import registry, resources_utils
 from burst.clock import SystemClock
 from burst.errors import BurstError
 from burst.provision.alibaba.client import connect
+from burst.provision.alibaba.settings import USUAL_REGION
 from burst.provision.sky_plugin import alibaba_catalog
 
-CHECK_REGION = "ap-southeast-1"  # where it is asked whether keys are good; any region does
 IMAGE_FAMILY = "acs:ubuntu_22_04_x64"
 NAME_LONGEST = 120  # of an instance, 128, with what SkyPilot adds
 DISK_GB = 100
@@ -199,7 +199,7 @@ class Alibaba(clouds.Cloud):
     @classmethod
     def _check_compute_credentials(cls) -> tuple[bool, str | None]:
         try:
-            connect(CHECK_REGION, SystemClock()).call("DescribeRegions")
+            connect(USUAL_REGION, SystemClock()).call("DescribeRegions")
         except BurstError as error:
             return False, f"{error}. {error.hint or ''}".strip()
         return True, None
