@@ -465,7 +465,7 @@ class RentedProvisioner:
         return _Seen(at_s, states, silent)
 
     def _ask_cloud(self, run_id: str) -> frozenset[str]:
-        """Note what the clouds say of a run's machines; return those that are silent, if not all.
+        """Note what the clouds say of a run's machines; return the pools that are silent.
 
         What a silent one said last stands.
         """
