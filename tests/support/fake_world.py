@@ -186,15 +186,16 @@ class World:
         line = {"time": stamp(self.now()), **fact}
         self.store.put(chunk_key(self.attempt, self.chunk), encode(line) + b"\n")
 
-    def controller(self, limits: Limits = LIMITS, store: Any = None) -> Controller:
+    def controller(
+        self,
+        limits: Limits = LIMITS,
+        store: Any = None,
+        owner: Owner = OWNER,
+        alive: Callable[[Owner], bool | None] = lambda _: False,
+        wait_s: float = 0.0,
+    ) -> Controller:
         place = store or self.store
-        lease = Lease.acquire(
-            place,
-            OWNER,
-            ttl_s=15,
-            clock=self,
-            alive=lambda _: False,
-        )
+        lease = Lease.acquire(place, owner, ttl_s=15, clock=self, alive=alive, wait_s=wait_s)
         journal = Journal(place)
         tools = Tools(
             store=place,
