@@ -15,7 +15,7 @@ types:
 imports:
 	lint-imports --no-cache
 test:
-	$(PYTEST) -m "not integration and not e2e and not slow and not gpu and not cloud"
+	$(PYTEST) -n auto --maxprocesses 8 -m "not integration and not e2e and not slow and not gpu and not cloud"
 docs:
 	$(PYTEST) --doctest-modules -p no:cacheprovider burst --ignore=burst/training --ignore=burst/provision
 

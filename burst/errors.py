@@ -24,6 +24,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
+def installing(*extras: str) -> str:
+    """Return how to get packages that are missing; burst is in no package index."""
+    return f"in the folder of burst's sources: pip install -e '.[{','.join(extras)}]'"
+
+
 class BurstError(Exception):
     """Base of the tree above: what went wrong, and what to do about it."""
 

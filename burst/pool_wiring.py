@@ -5,6 +5,7 @@ What `burst pools` and `burst doctor` show. A further kind of pool is one more e
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,10 +22,12 @@ from burst.task_specs.problems import nearest
 if TYPE_CHECKING:
     from burst.controller.last_refusals import LastRefusal
     from burst.cost.offers import Offer
+    from burst.provision.alibaba.network import Idle
     from burst.provision.inspection.cuda import Torch
     from burst.provision.inspection.port import Finding, Inspected, Row, Wanted
     from burst.task_specs.model import Task
 
+log = logging.getLogger(__name__)
 GIB = 1024**3
 CUDA_BYTES = 6 * GIB  # what torch of PyPI takes beyond one for CPUs: about, by its wheels' sizes
 
@@ -139,6 +142,12 @@ KINDS: Mapping[str, Callable[[], Sequence[Inspected]]] = {  # by the first part 
     "lambda": _lambda,
 }
 
+NAMED_IN: Mapping[str, str] = {  # where pools come from whose names are the person's own
+    "ssh": "`ssh:` in pools.yaml names the hosts",
+    "slurm": "~/.slurm/config names the login nodes",
+    "k8s": "they are the kubeconfig's current context and those in pools.yaml",
+}
+
 
 def _inspected(kind: str) -> Sequence[Inspected]:
     """Return the pools of a kind that are known here; of a cloud, if it has credentials."""
@@ -185,14 +194,19 @@ def asks_skypilot(pool: str | None) -> bool:
 def absent(pool: str) -> BurstError:
     """Return what is wrong with a name for which nothing was found, and what to do about it."""
     kind = _kind(pool)
+    if kind == "alibaba":  # SkyPilot's own commands do not know it
+        from burst.provision.alibaba.credentials import HINT
+
+        return SetupError(f"nothing can be rented at {kind} from here: no credentials", hint=HINT)
     if asks_skypilot(pool):
         words = f"nothing can be rented at {kind} from here: no credentials that SkyPilot accepts"
         return SetupError(words, hint=f"see what it wants: sky check {kind}")
     like = None if kind in CLOUDS else nearest(kind, CLOUDS)
     guess = f"; did you mean {like}?" if like else ""
-    return UsageError(
-        f"there is no pool {pool}{guess}", hint="see the pools there are: burst pools"
-    )
+    hint = "see the pools there are: burst pools"
+    if kind in NAMED_IN:
+        hint += f"; {NAMED_IN[kind]}"
+    return UsageError(f"there is no pool {pool}{guess}", hint=hint)
 
 
 def _kind(pool: str) -> str:
@@ -210,6 +224,39 @@ def pool_rows(pool: str | None) -> tuple[Row, ...]:
     clouds = _rented()
     found = rows([*asked, clouds])
     return tuple(row for row in found if meant(row.pool, pool) or row.pool == clouds.name)
+
+
+def idle_networks() -> tuple[Idle, ...]:
+    """Return what burst made in an account for machines, and no machine uses, in all regions.
+
+    Only at Alibaba Cloud; a region that does not answer is left out, with a warning.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from burst.provision.alibaba import credentials
+    from burst.provision.alibaba.client import connect
+    from burst.provision.alibaba.network import idle
+    from burst.provision.sky_plugin.register import wanted
+
+    found = credentials.find(os.environ, Path.home()) if "alibaba" in wanted() else None
+    if found is None:
+        return ()
+
+    def look(region: str) -> tuple[Idle, ...]:
+        try:
+            return idle(connect(region, wiring.clock()))
+        except BurstError as error:
+            log.warning("not looked for networks in %s: %s", region, error.message)
+            return ()
+
+    try:
+        told = connect(found.region or "ap-southeast-1", wiring.clock()).call("DescribeRegions")
+    except BurstError as error:
+        log.warning("not looked for networks at Alibaba Cloud: %s", error.message)
+        return ()
+    regions = sorted(one["RegionId"] for one in told["Regions"]["Region"])
+    with ThreadPoolExecutor(16) as threads:
+        return tuple(one for some in threads.map(look, regions) for one in some)
 
 
 def last_refusals(*, far: bool) -> Mapping[str, LastRefusal]:

@@ -134,13 +134,19 @@ class RunRecord:
 
 def choice_json(choice: Choice) -> dict[str, Any]:
     """Return a choice in JSON's types."""
-    return {**asdict(choice), "usd_per_hour": str(choice.usd_per_hour)}
+    most = choice.most_usd_per_hour
+    prices = {"usd_per_hour": str(choice.usd_per_hour), "most_usd_per_hour": most and str(most)}
+    return {**asdict(choice), **prices}
 
 
 def read_choice(raw: Mapping[str, Any]) -> Choice:
     """Read what `choice_json` wrote."""
-    price = Decimal(raw["usd_per_hour"])
-    return Choice(**{**raw, "place": Place(**raw["place"]), "usd_per_hour": price})
+    most = raw.get("most_usd_per_hour")
+    prices = {
+        "usd_per_hour": Decimal(raw["usd_per_hour"]),
+        "most_usd_per_hour": None if most is None else Decimal(most),
+    }
+    return Choice(**{**raw, **prices, "place": Place(**raw["place"])})
 
 
 def read_run(data: bytes) -> RunRecord:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from burst.clock import SystemClock
+from burst.errors import installing
 from burst.ports import Clock
 from burst.records import encode, notice_key
 
@@ -346,7 +347,7 @@ def end_command(request: NodeRequest) -> str:
     from burst.provision.k8s.contexts import context_of
     from burst.provision.pools import kind_of
     from burst.provision.rented import cluster_name
-    from burst.provision.slurm import RELEASE
+    from burst.provision.slurm_job import RELEASE
     from burst.task_specs.infra import ENDED_BY_KEY
 
     off = "sudo -n shutdown -h now"
@@ -688,11 +689,7 @@ def on_interrupt(controller: Controller, who: str) -> None:
 def missing_packages() -> Mapping[str, str]:
     """Return what is not installed, and how to get it."""
     wanted = {"ray": "train", "torch": "train", "boto3": "aws", "s3fs": "aws"}
-    return {
-        name: f"pip install 'burst-trainer[{extra}]'"
-        for name, extra in wanted.items()
-        if find_spec(name) is None
-    }
+    return {name: installing(extra) for name, extra in wanted.items() if find_spec(name) is None}
 
 
 def disk_free(path: Path) -> int:

@@ -20,8 +20,10 @@ def after_notice(draft: Draft, event: NoticeGiven) -> Decision:
     """Save while there is time, and ask for another node at once."""
     state = draft.state
     node = state.node(event.node_id)
+    if state.stopping:  # it saves already, and the workers follow their newest order
+        return draft.decision
     draft = draft.then(Save(reason=f"{event.node_id} leaves in {event.deadline_s:.0f} s"))
-    if node is None or state.stopping or node.taken_s is not None:
+    if node is None or node.taken_s is not None:
         return draft.decision
     draft = draft.with_node(replace(node, taken_s=draft.at_s + event.deadline_s))
     if node.place.spot:

@@ -59,6 +59,7 @@ class Candidate:
     nodes: int  # that the task wants, or as many as there can be
     usd_per_hour: Decimal  # of these
     accelerators: Accelerators | None = None  # what the task wants of a node there
+    most_usd_per_hour: Decimal | None = None  # what it pays for a node there; None: any price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +150,7 @@ def choice_of(candidate: Candidate) -> Choice:
         observed_at=quote.observed_at.isoformat(timespec="microseconds"),
         billing_unit_s=quote.billing.unit_s,
         billing_minimum_s=quote.billing.minimum_s,
+        most_usd_per_hour=candidate.most_usd_per_hour,
     )
 
 
@@ -198,9 +200,17 @@ def _ranked(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
                 nodes=nodes,
                 usd_per_hour=usd * nodes,
                 accelerators=task.candidates[fits[0]].accelerators,
+                most_usd_per_hour=_most_per_hour(task.candidates[n] for n in fits),
             )
             ranked.append((rank, found))
     return tuple(found for _, found in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def _most_per_hour(fitting: Iterable[Resources]) -> Decimal | None:
+    """Return what a node may cost by what fits it; by the most generous, where several do."""
+    caps = [one.max_hourly_usd for one in fitting]
+    known = [Decimal(str(cap)) for cap in caps if cap is not None]
+    return max(known) if len(known) == len(caps) else None
 
 
 def rejections(task: Task, offers: Iterable[Offer]) -> tuple[Rejected, ...]:
@@ -337,7 +347,7 @@ def _most(task: Task, fitting: tuple[Candidate, ...]) -> tuple[Decimal | None, s
         why = f"the deadline of {deadline_s / 3600:g} h at up to {dearest} USD per hour"
         limits.append((millionths(usd), why))
     if not limits:
-        return None, "no limit set: give burst.budget_usd or burst.deadline"
+        return None, "give burst.budget_usd or burst.deadline"
     return min(limits, key=lambda limit: limit[0])
 
 

@@ -58,6 +58,7 @@ class Choice:
     observed_at: str = ""  # ISO 8601 with Z
     billing_unit_s: int = 0
     billing_minimum_s: int = 0
+    most_usd_per_hour: Decimal | None = None  # what the task pays for a node there at most
     after_s: float = 0.0  # how long better places are waited for before this one is asked
 
     @property

@@ -37,7 +37,8 @@ _MEMORY = re.compile(r"(?:(nvidia|amd):)?([1-9][0-9]{0,5})gb(\+?)(?::(.+))?", re
 _COUNT_FIRST = re.compile(r"([0-9]+)\s*[x*]\s*([A-Za-z].*)")
 _COUNT_GLUED = re.compile(r"([A-Za-z].*?)(?:\s*[*]\s*|\s+x?\s*)([0-9]+)")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]*")
-_PART_OF_GPU = re.compile(r"\d+g\.\d+gb.*")  # a MIG profile, as in 1g.5gb
+_MIG = r"\d+g\.\d+gb.*"  # a part of a GPU, as in 1g.5gb
+_OTHER_GPU = re.compile(rf"{_MIG}|ada|d|laptop|max|mobile|super|ti")
 MAX_COUNT = 100_000
 
 
@@ -133,8 +134,8 @@ def _kind(typed: str) -> str:
 def is_kind(wanted: str, there: str) -> bool:
     """Say whether a task's name of a GPU means what a driver or Slurm calls one.
 
-    It does if its words are among those, each whole or spread over some in a row; a part of a GPU
-    (MIG) is none.
+    It does if its words are among those, each whole or spread over some in a row, and no word is
+    left that makes it another GPU (Ada, Ti, Laptop), or a part of one (MIG).
 
     >>> is_kind("A100-80GB", "A100-SXM4-80GB"), is_kind("RTX4090", "nvidia_geforce_rtx_4090")
     (True, True)
@@ -147,8 +148,9 @@ def is_kind(wanted: str, there: str) -> bool:
         for first in range(len(those))
         for end in range(first + 1, len(those) + 1)
     }
-    parts = set(filter(_PART_OF_GPU.fullmatch, those))
-    return rows.issuperset(words) and parts <= set(words)
+    others = filter(_OTHER_GPU.fullmatch, those)
+    asked = all(any(word.endswith(other) for word in words) for other in others)
+    return rows.issuperset(words) and asked
 
 
 def _count(text: str) -> int:

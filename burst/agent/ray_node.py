@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from burst.errors import SetupError
+from burst.errors import SetupError, installing
 
 READY = b"Ray runtime started"
 OBJECT_STORE_BYTES = 100_000_000  # nothing goes through Ray's object store but small messages
@@ -73,7 +73,7 @@ def ray_program() -> str:
     if not program.exists():
         raise SetupError(
             f"there is no ray beside {sys.executable}",
-            hint="pip install 'burst-trainer[train]'",
+            hint=installing("train"),
         )
     return str(program)
 

@@ -369,7 +369,7 @@ def doctor(
         typer.Option("--pool", metavar="NAME", help="Only this pool: local, ssh/lab, aws."),
     ] = None,
     reap: Annotated[
-        bool, typer.Option("--reap", help="List and end machines of runs nobody drives.")
+        bool, typer.Option("--reap", help="List and end machines nobody drives, idle networks.")
     ] = False,
     env: Env = None,
     secret: Secret = None,
@@ -377,13 +377,13 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Say what works, here and in each pool, what does not, and what to do about it."""
-    from burst.cli.doctor import examine, reap_orphans
+    from burst.cli.doctor import clear_up, examine
     from burst.cli.tasks import Given, read_task
 
     if reap and (file or pool):
         raise UsageError("--reap ends machines of any pool; give it neither FILE nor --pool")
     task = read_task(file, Given(env=env, secret=secret)) if file else None
-    code = reap_orphans(yes=yes, as_json=json) if reap else examine(task, pool, as_json=json)
+    code = clear_up(yes=yes, as_json=json) if reap else examine(task, pool, as_json=json)
     raise typer.Exit(code)
 
 

@@ -11,7 +11,7 @@ from burst import pool_wiring, wiring
 from burst.cli.control import release
 from burst.cli.output import print_json, table
 from burst.cli.words import human_bytes
-from burst.errors import BurstError, UsageError
+from burst.errors import BurstError, LeftoverError, UsageError
 from burst.provision.inspection.port import Finding
 from burst.task_specs.model import Task
 
@@ -47,12 +47,21 @@ def _name(finding: Finding) -> str:
     return f"{finding.pool} {finding.what}".strip()
 
 
-def reap_orphans(*, yes: bool, as_json: bool) -> int:
-    """List the rented machines of runs that nobody drives, and end them when told to.
+def clear_up(*, yes: bool, as_json: bool) -> int:
+    """List what runs left, and end it when told to: machines, then networks that none uses.
 
-    Return 9 if a pool does not say whether it has any.
+    Return 9 if a pool does not say whether it has any machine.
     """
     orphans = wiring.orphans()
+    ended = _end_orphans(orphans, yes=yes, as_json=as_json)
+    removed = _remove_networks(yes=yes, as_json=as_json)
+    if as_json:
+        print_json({"ended": ended, "removed": removed, "unknown": orphans.unknown})
+    return 9 if orphans.unknown else 0
+
+
+def _end_orphans(orphans: wiring.Orphans, *, yes: bool, as_json: bool) -> list[dict[str, str]]:
+    """End the rented machines of runs that nobody drives."""
     found = orphans.found
     told = [{"run": run.record.run_id, "machine": words} for run, words in found]
     if not as_json:
@@ -62,20 +71,37 @@ def reap_orphans(*, yes: bool, as_json: bool) -> int:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
     for words in orphans.unknown:
         sys.stderr.write(f"not known: {words}\n")
-    if not found or _agreed(len(found), yes=yes):
-        for run in {run.record.run_id: run for run, _ in found}.values():
-            release(run, now=True)
-        if as_json:
-            print_json({"ended": told, "unknown": orphans.unknown})
-    return 9 if orphans.unknown else 0
+    if not found or not (yes or _agreed(f"{len(found)} machines would be ended", "End them?")):
+        return []
+    for run in {run.record.run_id: run for run, _ in found}.values():
+        release(run, now=True)
+    return told
 
 
-def _agreed(machines: int, *, yes: bool) -> bool:
-    if yes:
-        return True
+def _remove_networks(*, yes: bool, as_json: bool) -> list[str]:
+    """Remove what burst made in accounts for machines, and no machine uses. LeftoverError."""
+    found = pool_wiring.idle_networks()
+    if not as_json:
+        sys.stdout.write("".join(f"{one}: no machine uses it\n" for one in found))
+    words = f"{len(found)} networks and keys that no machine uses would be removed"
+    if not found or not (yes or _agreed(words, "Remove them?")):
+        return []
+    removed, failed = [], []
+    for one in found:
+        try:
+            if one.remove():
+                removed.append(str(one))
+        except BurstError as error:
+            failed.append(f"{one} stays: {error.message}")
+    if failed:
+        raise LeftoverError("; ".join(failed), hint="end what uses it, and try again")
+    return removed
+
+
+def _agreed(words: str, question: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f"{machines} machines would be ended", hint="add --yes to end them")
-    sys.stderr.write("End them? [y/N] ")
+        raise UsageError(words, hint="add --yes to do so")
+    sys.stderr.write(f"{question} [y/N] ")
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

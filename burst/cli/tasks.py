@@ -78,7 +78,7 @@ def _require_candidates(task: Task, made: Plan) -> None:
         reasons = "".join(f"\n  {line}" for line in _passed_over(made))
         raise NoOfferError(
             f"nothing here can run {task.name}{reasons}",
-            hint="burst doctor shows what this machine and your SSH hosts have",
+            hint="burst doctor shows what this machine and your pools have",
         )
 
 
@@ -180,7 +180,8 @@ def show_plan(task: Task, made: Plan) -> None:
     most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"
     for said in network_lines(made):
         sys.stdout.write(f"   network: {said}\n")
-    sys.stdout.write(f"{task.name}: {most} ({made.why})\n")
+    result = f"{most} ({made.why})" if made.candidates else made.why
+    sys.stdout.write(f"{task.name}: {result}\n")
     _warn(task)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from burst.errors import SetupError
+from burst.errors import SetupError, installing
 
 ROOTS = ("burst-trainer[train,aws]",)
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?\s*([^;]*)(?:;(.*))?$")
@@ -111,6 +111,6 @@ def pins() -> tuple[str, ...]:
     if "ray" not in found:
         raise SetupError(
             "ray is not installed here, so its version for the nodes is not known",
-            hint="pip install 'burst-trainer[train,aws,skypilot]'",
+            hint=installing("train", "aws", "skypilot"),
         )
     return tuple(f"{name}=={version}" for name, version in sorted(found.items()))

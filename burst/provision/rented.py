@@ -308,7 +308,7 @@ class RentedProvisioner:
         request = MachineRequest(
             name=cluster_name(run_id, node_id),
             place=node.request.choice.place,
-            wanted=self._settings.wanted,
+            wanted=self._wanted(node.request),
             labels={RUN_TAG: run_id, NODE_TAG: node_id},
             log=self._settings.home / "rented" / run_id / f"{node_id}.log",
             wait_s=node.request.wait_s,
@@ -323,6 +323,12 @@ class RentedProvisioner:
             self._clusters.launch(request)
         finally:
             self._note_machine(node.request)
+
+    def _wanted(self, request: NodeRequest) -> Mapping[str, Any]:
+        """Return what is wanted of a node's machine, in SkyPilot's words."""
+        most = request.choice.most_usd_per_hour
+        cap = {} if most is None else {"max_hourly_cost": float(most)}
+        return {**self._settings.wanted, **cap}
 
     def _note_machine(self, request: NodeRequest) -> None:
         """Have its cloud asked at once: some forget a machine that ends before the next look."""

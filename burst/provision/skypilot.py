@@ -31,7 +31,7 @@ from burst.cost.quotes import (
     BillingRule,
     Quote,
 )
-from burst.errors import BurstError, SetupError, TransientError, UsageError
+from burst.errors import BurstError, SetupError, TransientError, UsageError, installing
 from burst.ports import Clock
 from burst.provision.alibaba.settings import Settings
 from burst.provision.k8s import contexts, pod
@@ -508,7 +508,7 @@ def _sky() -> Any:  # noqa: ANN401 - the module; it has no types worth the name
     except ImportError as error:
         raise SetupError(
             f"renting machines needs SkyPilot, which is not installed ({error.name})",
-            hint="pip install 'burst-trainer[skypilot]'",
+            hint=installing("skypilot"),
         ) from error
     _hush()
     register()

@@ -28,8 +28,8 @@ from burst.provision.rented import (
     MachineRequest,
     by_node,
     cluster_name,
-    folder_of,
 )
+from burst.provision.slurm_job import hold, options
 from burst.provision.slurm_site import (
     JOBS,
     LOOK,
@@ -50,10 +50,8 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 120.0  # how long a job may be pending if nothing is said
 LEAST_WAIT_S = 10.0  # Slurm starts none at once, even where there is room
-WARN_S = 120  # before its time limit a job's first process gets SIGUSR1
 POLL_S = 2.0
 GONE_S = 90.0  # how long an ended job may take to be gone: KillWait is 30 s
-HOLD_S = 3600  # how long a job waits for its agent
 COMPLETING = "COMPLETING"
 ENDED = frozenset(
     [
@@ -92,18 +90,6 @@ ADDRESS = (
     "a=$(scontrol show node -o {node} | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'); "
     "getent ahostsv4 \"$a\" | awk 'NR == 1 {{print $1}}'"
 )
-# What the pipe brings is one line, the supervisor's command, and one that is its input.
-HOLD = """#!/bin/bash
-trap '' USR1
-umask 077
-d={scratch}
-mkdir -p "$d" && rm -f "$d/hold" && mkfifo "$d/hold" && exec 3<>"$d/hold" || exit 1
-echo $$ >"$d/holder"
-read -r -t {limit} -u 3 command || exit 1
-rm -f "$d/hold"
-eval "exec $command" <&3
-"""
-RELEASE = 'scancel "$SLURM_JOB_ID" || kill -9 "$PPID"'
 
 
 def offers(task: Task, clusters: Sequence[Cluster], home: Path, now: datetime) -> tuple[Offer, ...]:
@@ -210,9 +196,9 @@ class Slurm:
             raise
 
     def _submit(self, cluster: Cluster, request: MachineRequest) -> str:
-        options = _options(cluster, request.name, request.place, request.labels)
-        command = shlex.join(["sbatch", *options])
-        script = HOLD.format(scratch=folder_of(request.name), limit=HOLD_S)
+        asked = options(cluster, request.name, request.place, request.labels)
+        command = shlex.join(["sbatch", *asked])
+        script = hold(request.name)
         try:
             return cluster.ssh(self._home).run(command, script.encode(), limit_s=LOOK_S).strip()
         except SetupError as error:
@@ -330,7 +316,7 @@ class Slurm:
         cluster = self._clusters.get(place.pool)
         if cluster is None:
             return 0
-        said = self._ask(cluster, slurm_room.ask(_options(cluster, "burst", place, {})))
+        said = self._ask(cluster, slurm_room.ask(options(cluster, "burst", place, {})))
         shape = Shape.parse(place.machine_type)
         return slurm_room.read_room(said, cluster, place.zone, shape)
 
@@ -387,33 +373,6 @@ class Slurm:
             return cluster.ssh(self._home).run(command, limit_s=LOOK_S)
         except SetupError as error:
             raise TransientError(f"Slurm does not answer: {error.message}") from error
-
-
-def _options(cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield sbatch's options for a node's job."""
-    shape = Shape.parse(place.machine_type)
-    known: dict[str, object] = {
-        "job-name": name,
-        "partition": place.zone,
-        "comment": " ".join(f"{key}={value}" for key, value in labels.items()),
-        "nodes": 1,
-        "ntasks": 1,
-        "cpus-per-task": shape.cpus,
-        "signal": f"B:USR1@{WARN_S}",
-        "chdir": "/",
-        "output": "/dev/null",
-        "account": cluster.account,
-        "qos": cluster.qos,
-    }
-    if shape.memory_gb:
-        known["mem"] = f"{shape.memory_gb}G"
-    if shape.gpus:
-        kind = "" if shape.gpus.kind == "gpu" else f"{shape.gpus.kind}:"
-        known["gres"] = f"gpu:{kind}{shape.gpus.count}"
-    if cluster.time_s is not None:
-        known["time"] = max(1, int(-(-cluster.time_s // 60)))  # in minutes
-    yield from ("--parsable", "--no-requeue")
-    yield from (f"--{option}={value}" for option, value in known.items() if value != "")
 
 
 def _note(log: Path, line: str) -> None:

@@ -301,13 +301,15 @@ def test_ctrl_c_while_machines_are_made_leaves_none(person: Person) -> None:
 def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_recycled(
     person: Person, tmp_path: Path
 ) -> None:
-    task = example(tmp_path, "infra: alibaba/ap-southeast-1, cpus: 2", steps=LONG)
+    where = "infra: alibaba/ap-southeast-1, cpus: 2, max_hourly_cost: 0.15"
+    task = example(tmp_path, where, steps=LONG)
     person.lab.ecs_stock(**{"ap-southeast-1a": {"ecs.g7.large": 1}})
     run = person.start("run", task, "--yes")
     person.until(lambda: person.status()["step"] >= 3)
     before = person.nodes()
     assert sorted(i["zone"] for i in before.values()) == ["ap-southeast-1a", "ap-southeast-1b"]
     assert {i["spot"] for i in before.values()} == {True}
+    assert {i["price_limit"] for i in before.values()} == {"0.15"}
     victim = max(before)
     person.lab.notice(before[victim]["id"], 45)
     person.until(lambda: max(person.nodes(), default="") > victim)
@@ -322,6 +324,9 @@ def test_alibaba_cloud_passes_over_a_full_zone_and_replaces_a_machine_that_is_re
     assert re.search(r"refused +n00\d by alibaba/ap-southeast-1a .*: capacity", person.said())
     (cost,) = json.loads(person.burst("cost", newest, "--json"))
     check_ledger(person, cost, exact_s=65.0)  # ECS tells minutes
+    removed = json.loads(person.burst("doctor", "--reap", "--yes", "--json"))["removed"]
+    assert [one.split()[2] for one in removed] == ["network", "key"]
+    assert person.burst("doctor", "--reap") == "no machine of a run that nobody drives\n"
 
 
 AT_LAMBDA = "infra: lambda, cpus: 4"  # no role or metadata for its machines

@@ -74,5 +74,6 @@ def _told(machine: Machine, state: str) -> dict[str, Any]:
         "state": state,
         "ip": machine.ip,
         "spot": machine.spot,
+        "price_limit": machine.asked.get("SpotPriceLimit"),
         "tags": machine.tags,
     }

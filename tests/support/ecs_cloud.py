@@ -88,6 +88,11 @@ class Machine:
     stopped: bool = False
 
     @property
+    def limit(self) -> float:
+        """What its owner pays for it per hour; on-demand machines have no market's price."""
+        return float(self.asked.get("SpotPriceLimit", "inf"))
+
+    @property
     def spot(self) -> bool:
         return self.asked.get("SpotStrategy", "NoSpot") != "NoSpot"
 
@@ -145,6 +150,9 @@ class EcsCloud:
     def tick(self) -> None:
         """Let happen what is due."""
         now = self.clock()
+        for machine in self.machines.values():
+            if machine.limit < self.spot_price(machine.zone, machine.kind):
+                machine.ends = machine.ends or now + NOTICE
         for machine in list(self.machines.values()):
             due = [at for at in (machine.ends, machine.release_at) if at is not None and at <= now]
             if due:
@@ -284,6 +292,8 @@ class EcsCloud:
             for machine in self.machines.values()
             if machine.region == given["RegionId"]
             and (only is None or machine.id in only)
+            and given.get("VpcId") in {None, self.things[machine.asked["VSwitchId"]]["VpcId"]}
+            and given.get("KeyPairName") in {None, machine.asked.get("KeyPairName")}
             and _tagged(given, machine.tags)
         ]
         return self._page(given, found, "Instances", "Instance", least=10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from burst.cost.placement import Place
 from burst.errors import SetupError, TransientError
-from burst.ports import Clock, Provisioner
+from burst.ports import Provisioner
 from burst.provision import hosts, rented
 from burst.provision.hosts import Hosts, read_hosts
 from burst.provision.rented import Clusters, RentedProvisioner, cluster_name
@@ -111,17 +111,18 @@ class SlurmBench(RentedBench):
     run on a node, as a step of its job, works always.
     """
 
-    EACH = Shape(cpus=8, memory_gb=4)  # nobody else fits on a node of 8 CPUs
+    EACH = Shape(cpus=2, memory_gb=4)  # all CPUs of a node
+    MOST_WAIT = "10s"  # in a queue, as somebody in a hurry says in pools.yaml
 
     def __init__(
-        self, home: Path, patch: pytest.MonkeyPatch, config: Path, clock: Clock | None = None
+        self, home: Path, patch: pytest.MonkeyPatch, config: Path, names: Sequence[str]
     ) -> None:
         self._really = Ssh.run
         self._down: set[str] = set()
         super().__init__(home, patch)
-        self.clock = clock or self.clock
-        self._clusters = read_clusters({}, config)
-        if len(self._clusters) > 1:
+        said = {name: {"wait": self.MOST_WAIT} for name in names}
+        self._clusters = read_clusters({"slurm": said}, config)
+        if len(names) > 1:
             self.can = ("refuse", "fall silent", "fall silent in part")
 
     def _run(self, ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:

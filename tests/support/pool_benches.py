@@ -35,8 +35,9 @@ from own_benches import HostsBench, SlurmBench
 from pool_bench import NODES, OTHER_RUN, RUN, Bench, Calls, as_told
 from rented_bench import RentedBench
 from restless_clock import RestlessClock
-from slurm_stand_in import SlurmStandIn
+from slurm_stand_in import usual
 from some_run import RUN as RECORD
+from tests.lab import slurm
 from tests.lab.slurm import SlurmLab
 
 
@@ -222,20 +223,24 @@ def _lambda(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 @contextmanager
 def _slurm(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    names, clock, config = ("lab", "lab2"), RestlessClock(), home / "slurm-config"
+    names, config = ("lab", "lab2"), home / "slurm-config"
     config.write_text("".join(f"Host {name}\n" for name in names))
+    bench = SlurmBench(home, patch, config, names)
     with ExitStack() as running:
         for name in names:
-            running.enter_context(SlurmStandIn(name, home / "logins", clock))
+            running.enter_context(usual(name, home / "logins", bench.clock))
         patch.setenv("PATH", f"{home / 'logins'}:{os.environ['PATH']}")
-        yield SlurmBench(home, patch, config, clock)
+        yield bench
 
 
 @contextmanager
-def _slurm_daemons(home: Path, patch: pytest.MonkeyPatch, lab: SlurmLab) -> Iterator[Bench]:
-    """A real Slurm, at its own pace."""
-    yield SlurmBench(home, patch, lab.home / ".slurm/config", SystemClock())
-    lab.clear()
+def _slurm_daemons(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A real Slurm, at its own pace; a new one each time, as it remembers ended jobs."""
+    slurm.install()
+    with SlurmLab(nodes=4) as lab:
+        bench = SlurmBench(home, patch, lab.home / ".slurm/config", ["lab"])
+        bench.clock = SystemClock()
+        yield bench
 
 
 @contextmanager
@@ -246,16 +251,20 @@ def _pools(home: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How a bench is made: of a folder, of what is undone afterwards, and of named fixtures."""
+    """How a bench is made, of a folder and what is undone afterwards."""
 
-    make: Callable[..., AbstractContextManager[Bench]]
-    needs: tuple[str, ...] = ()
+    make: Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[Bench]]
     marks: tuple[pytest.MarkDecorator, ...] = ()
     rents: bool = True  # by clusters: it is a RentedBench
 
 
 SERVES = (pytest.mark.integration,)
-REAL = (pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900))
+REAL = (
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces and installing Slurm need root"),
+)
 BENCHES = {
     "fake": Kind(make=_fake, rents=False),
     "local": Kind(make=_local, rents=False, marks=SERVES),
@@ -265,6 +274,6 @@ BENCHES = {
     "kubernetes": Kind(make=_kubernetes, marks=SERVES),
     "lambda": Kind(make=_lambda),
     "slurm": Kind(make=_slurm),
-    "slurm-daemons": Kind(make=_slurm_daemons, needs=("slurm_lab",), marks=REAL),
+    "slurm-daemons": Kind(make=_slurm_daemons, marks=REAL),
     "pools": Kind(make=_pools, rents=False),
 }

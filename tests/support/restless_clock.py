@@ -30,4 +30,4 @@ class RestlessClock(SystemClock):
         until_s = self.monotonic() + seconds
         with self._lock:  # others sleep at the same time
             self._leapt_s += max(0.0, until_s - self.monotonic())
-        time.sleep(min(seconds, 0.01))  # noqa: TID251 - others get on with their work
+        time.sleep(min(seconds, 0.001))  # noqa: TID251 - others get on with their work

@@ -106,3 +106,9 @@ def test_a_context_that_is_silent_hides_no_pod_of_another(monkeypatch: pytest.Mo
     with pytest.raises(SilentError, match="what k8s/away has is not known: away: ") as told:
         cloud.machines("toy-abcdef")
     assert [*told.value.machines] == ["n001"]
+
+
+def test_a_missing_package_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "find_spec", lambda name: None if name == "s3fs" else name)
+    how = "in the folder of burst's sources: pip install -e '.[aws]'"
+    assert wiring.missing_packages() == {"s3fs": how}

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from burst.errors import SetupError
+from burst.errors import SetupError, installing
 from burst.ports import Clock
 from burst.provision.alibaba.credentials import HINT, Credentials, find
 from burst.provision.alibaba.errors import EcsBusyError, EcsSilentError, refusal
@@ -102,7 +102,7 @@ class Client:
             except ImportError as error:
                 raise SetupError(
                     f"Alibaba Cloud needs its SDK, which is not installed ({error.name})",
-                    hint="pip install 'burst-trainer[alibaba]'",
+                    hint=installing("alibaba"),
                 ) from error
         return self._sdks[product]
 

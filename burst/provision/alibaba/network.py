@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from burst.errors import BurstError
 from burst.provision.alibaba.client import Api, numbered, pages, tags
@@ -131,25 +131,71 @@ def key_pair(api: Api, public_key: str) -> str:
     return name
 
 
-def clear(api: Api) -> tuple[str, ...]:
-    """Take away the region's network and our key pairs, and say what was; not while in use.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """A network of burst, or a key pair, that no machine uses."""
 
-    EcsError DependencyViolation when machines are still in it: nothing of theirs is touched.
+    api: Api
+    what: Literal["network", "key pair"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"Alibaba Cloud's {self.what} {self.name} in {self.api.region}"
+
+    def remove(self) -> bool:
+        """Take it away; False if it is in use by now. EcsError if something that is not ours is.
+
+        A launch that was about to use it makes a new one.
+        """
+        if self not in idle(self.api):
+            return False
+        if self.what == "network":
+            _delete_network(self.api, self.name)
+        else:
+            with _fine_if_gone():
+                self.api.call("DeleteKeyPairs", KeyPairNames=json.dumps([self.name]))
+        return True
+
+
+def idle(api: Api) -> tuple[Idle, ...]:
+    """Return the networks and key pairs of the region that have our tag, and that nobody uses.
+
+    A VPC that holds a machine of whomever, or a VSwitch or security group without our tag, is in
+    use.
     """
-    gone: list[str] = []
-    for vpc in _found(api, "DescribeVpcs", "Vpcs", "Vpc"):
-        for group in _groups(api, vpc["VpcId"]):
-            _delete_group(api, group["SecurityGroupId"])
-            gone.append(group["SecurityGroupId"])
-        for switch in _vswitches(api, vpc["VpcId"]):
-            _delete_vswitch(api, switch["VSwitchId"])
-            gone.append(switch["VSwitchId"])
-        _delete_vpc(api, vpc["VpcId"])
-        gone.append(vpc["VpcId"])
-    keys = [k["KeyPairName"] for k in _found(api, "DescribeKeyPairs", "KeyPairs", "KeyPair")]
-    if keys:
-        api.call("DeleteKeyPairs", KeyPairNames=json.dumps(keys))
-    return (*gone, *keys)
+    vpcs = _ids(_vpcs(api), "VpcId")
+    keys = _ids(_found(api, "DescribeKeyPairs", "KeyPairs", "KeyPair"), "KeyPairName")
+    return (
+        *(Idle(api=api, what="network", name=vpc) for vpc in vpcs if _is_idle(api, vpc)),
+        *(
+            Idle(api=api, what="key pair", name=key)
+            for key in keys
+            if not _has_machines(api, KeyPairName=key)
+        ),
+    )
+
+
+def _is_idle(api: Api, vpc: str) -> bool:
+    switches = _all_vswitches(api, vpc)
+    told = pages(api, "DescribeSecurityGroups", VpcId=vpc)
+    groups = [one for page in told for one in page["SecurityGroups"]["SecurityGroup"]]
+    only_ours = len(switches) == len(_vswitches(api, vpc)) and len(groups) == len(_groups(api, vpc))
+    return only_ours and not _has_machines(api, VpcId=vpc)
+
+
+def _has_machines(api: Api, **parameters: str) -> bool:
+    return any(
+        page["Instances"]["Instance"] for page in pages(api, "DescribeInstances", **parameters)
+    )
+
+
+def _delete_network(api: Api, vpc: str) -> None:
+    """Take away a VPC and what is ours in it: VSwitches first, as most things would use those."""
+    for switch in _vswitches(api, vpc):
+        _delete_vswitch(api, switch["VSwitchId"])
+    for group in _groups(api, vpc):
+        _delete_group(api, group["SecurityGroupId"])
+    _delete_vpc(api, vpc)
 
 
 # Finding and making -------------------------------------------------------------------------------
@@ -178,8 +224,7 @@ def _vswitch(api: Api, vpc: str, zone: str, undo: _Undo) -> str:
 
 def _make_vswitch(api: Api, vpc: str, zone: str) -> str:
     """Make a VSwitch of addresses that no other has."""
-    told = numbered(api, "DescribeVSwitches", VpcId=vpc)  # those of others count too
-    taken = [IPv4Network(s["CidrBlock"]) for page in told for s in page["VSwitches"]["VSwitch"]]
+    taken = [IPv4Network(one["CidrBlock"]) for one in _all_vswitches(api, vpc)]
     free = (n for n in RANGE.subnets(new_prefix=ZONE_BITS) if not any(map(n.overlaps, taken)))
     return _create(
         api, "CreateVSwitch", "VSwitchId",
@@ -291,6 +336,12 @@ def _vpcs(api: Api) -> list[Mapping[str, Any]]:
 
 def _vswitches(api: Api, vpc: str) -> list[Mapping[str, Any]]:
     return _found(api, "DescribeVSwitches", "VSwitches", "VSwitch", VpcId=vpc)
+
+
+def _all_vswitches(api: Api, vpc: str) -> list[Mapping[str, Any]]:
+    """Return a VPC's VSwitches, those of others too."""
+    told = numbered(api, "DescribeVSwitches", VpcId=vpc)
+    return [one for page in told for one in page["VSwitches"]["VSwitch"]]
 
 
 def _groups(api: Api, vpc: str) -> list[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 CPU_FAMILIES = ("ecs.g7", "ecs.g8i")  # of those without GPUs; there are a thousand types
 MOST_CPUS = 32
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "GpuInfo",
-           "Price", "SpotPrice", "Region", "AvailabilityZone", "Arch")  # fmt: skip
+           "Price", "SpotPrice", "Region", "AvailabilityZone", "Arch", "UsdRate")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +118,7 @@ def _row(sale: Sale) -> list[object]:
         sale.region,
         sale.zone,
         machine.arch,
+        sale.on_demand.rate.usd if sale.on_demand.rate else 1,  # of what the account is billed in
     ]
 
 

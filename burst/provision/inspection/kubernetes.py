@@ -95,7 +95,8 @@ class KubernetesPool:
             ahead_s = (server.time - self.now()).total_seconds()
             found.append(clock_finding(self.name, "clock", ahead_s))
         try:
-            found += [self._rights(client), *self._capacity(client, wanted)]
+            found.append(self._rights(client))
+            found.extend(self._capacity(client, wanted))  # keeps what came before a failure
         except TransientError as error:
             found.append(self._finding("capacity", error.message, works=None, fix="look again"))
         return tuple(found)

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from burst.errors import SetupError, TransientError
+from burst.errors import SetupError, TransientError, installing
 
 ANSWER_S = 10.0
 USUAL_CONFIG = "~/.kube/config"
@@ -171,7 +171,7 @@ def _config(hint: str) -> Iterator[Any]:
     except ImportError as error:
         raise SetupError(
             f"Kubernetes needs its client, which is not installed ({error.name})",
-            hint="pip install 'burst-trainer[kubernetes]'",
+            hint=installing("kubernetes"),
         ) from error
     try:
         yield config

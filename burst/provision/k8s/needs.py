@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 
-from burst.errors import UsageError
+from burst.errors import UsageError, installing
 from burst.provision.k8s import client
 
-INSTALL = {"kubernetes": "burst-trainer[kubernetes]", "sky": "burst-trainer[skypilot]"}
+INSTALL = {"kubernetes": "kubernetes", "sky": "skypilot"}  # extras of burst, by package
 COMMANDS = {  # that SkyPilot 0.14.1 calls to make a pod and to reach it
     "kubectl": "https://kubernetes.io/docs/tasks/tools/",
     "socat": "apt install socat",
@@ -33,7 +33,7 @@ def _missing(contexts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield what is not here, and what to do about it."""
     for package, extra in INSTALL.items():
         if find_spec(package) is None:
-            yield f"the package {package}", f"pip install '{extra}'"
+            yield f"the package {package}", installing(extra)
     for command, how in COMMANDS.items():
         if shutil.which(command) is None:
             yield f"the command {command}", f"{command}: {how}"

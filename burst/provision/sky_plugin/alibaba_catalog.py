@@ -7,13 +7,14 @@ changed, so that prices that burst wrote count in the API server's long-lived pr
 from __future__ import annotations
 
 import logging
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from sky.catalog import common
 
-from burst.errors import TransientError
+from burst.errors import SetupError, TransientError
 from burst.ports import Clock
 from burst.provision.alibaba.client import connect
 from burst.provision.alibaba.settings import Settings
@@ -79,7 +80,8 @@ def _fresh(settings: Settings, clock: Clock) -> bool:
     if not path().exists():
         return False
     age_s = clock.now().timestamp() - path().stat().st_mtime
-    return age_s < FRESH_S and set(settings.regions) <= set(_df["Region"])
+    whole = set(COLUMNS) <= set(_df.columns)  # an older burst wrote fewer
+    return age_s < FRESH_S and whole and set(settings.regions) <= set(_df["Region"])
 
 
 def path() -> Path:
@@ -105,6 +107,20 @@ def get_hourly_cost(
     zone: str | None = None,
 ) -> Any:
     return common.get_hourly_cost_impl(_df, instance_type, use_spot, region, zone)
+
+
+def as_billed(usd: float, region: str) -> Decimal:
+    """Return dollars in the currency that the account is billed in, by the rate of the prices.
+
+    SetupError where no price of the region is known with its rate.
+    """
+    known = _df[_df["Region"] == region].get("UsdRate")
+    if known is None or known.empty:
+        raise SetupError(
+            f"no rate is known for prices of Alibaba Cloud in {region}",
+            hint="burst plan FILE asks for new prices",
+        )
+    return Decimal(str(usd)) / Decimal(str(known.iloc[0]))
 
 
 def get_vcpus_mem_from_instance_type(instance_type: str) -> Any:

@@ -11,6 +11,7 @@ from sky.utils import registry, resources_utils
 from burst.clock import SystemClock
 from burst.errors import BurstError
 from burst.provision.alibaba.client import connect
+from burst.provision.sky_plugin import alibaba_catalog
 
 CHECK_REGION = "ap-southeast-1"  # where it is asked whether keys are good; any region does
 IMAGE_FAMILY = "acs:ubuntu_22_04_x64"
@@ -190,6 +191,7 @@ class Alibaba(clouds.Cloud):
             "image_id": images.get(region.name) or images.get(None) or "",
             "image_family": IMAGE_FAMILY,
             "disk_size": wanted.disk_size or DISK_GB,
+            "spot_price_limit": _price_limit(wanted, region.name),
         }
 
     # Whose it is ----------------------------------------------------------------------------------
@@ -208,3 +210,10 @@ class Alibaba(clouds.Cloud):
     @classmethod
     def get_user_identities(cls) -> list[list[str]] | None:
         return None
+
+
+def _price_limit(wanted: Any, region: str) -> str | None:
+    """Return what a spot machine may cost per hour, as ECS bills it; None: up to on-demand."""
+    if not wanted.use_spot or wanted.max_hourly_cost is None:
+        return None
+    return str(alibaba_catalog.as_billed(wanted.max_hourly_cost, region))

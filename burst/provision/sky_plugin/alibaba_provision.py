@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def _order(
         tags={**labels, CLUSTER_TAG: cluster},
         count=count,
         spot=bool(node["UseSpot"]),
+        price_limit=Decimal(limit) if (limit := node["SpotPriceLimit"]) else None,
         disk_gb=int(node["DiskSize"]),
         user_data=node["UserData"],
         release_at=term,

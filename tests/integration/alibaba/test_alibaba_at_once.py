@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from random import Random
@@ -15,9 +14,9 @@ from burst.errors import BurstError
 from burst.ports import Clock
 from burst.provision.alibaba.client import Api
 from burst.provision.alibaba.errors import EcsError
-from burst.provision.alibaba.machines import launch
-from burst.provision.alibaba.network import afresh, furnish
-from ecs_scene import OTHER_ZONE, ZONE, Scene, Time
+from burst.provision.alibaba.machines import Order, launch
+from burst.provision.alibaba.network import afresh, furnish, idle, key_pair
+from ecs_scene import KEY, OTHER_ZONE, ZONE, Scene, Time
 
 pytestmark = pytest.mark.integration
 MAKING = ("CreateVpc", "CreateSecurityGroup", "AuthorizeSecurityGroup", "CreateVSwitch",
@@ -86,16 +85,19 @@ def at_once(
 
     def one(me: int, zone: str) -> tuple[str, ...]:
         api = Paced(scene.api(), scene.time, turns, me, "" if me else fails)
-        make: Callable[[], tuple[str, ...]] = lambda: launch(  # noqa: E731 - what is made afresh
-            api, scene.order(api=api, zones=[zone], zone=zone), f"{me}-{scene.time.now()}"
-        )
         try:
-            return afresh(make)
+            return afresh(
+                lambda: launch(api, order_in(scene, api, zone), f"{me}-{scene.time.now()}")
+            )
         finally:
             turns.leave(me)
 
     with ThreadPoolExecutor(len(zones)) as pool:
         return [pool.submit(one, me, zone) for me, zone in enumerate(zones)]
+
+
+def order_in(scene: Scene, api: Api, zone: str = ZONE) -> Order:
+    return scene.order(api=api, zones=[zone], zone=zone)
 
 
 def kinds(scene: Scene) -> list[str]:
@@ -125,3 +127,36 @@ def test_one_that_fails_takes_nothing_from_the_other(scene: Scene, seed: int, fa
     assert machine.asked["SecurityGroupId"] == network.security_group_id
     assert machine.asked["VSwitchId"] == network.vswitches[OTHER_ZONE]
     assert kinds(scene).count("vpc") == kinds(scene).count("sg") == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_launch_outlives_a_removal_at_the_same_time(scene: Scene, seed: int) -> None:
+    furnish(scene.api(), [ZONE])
+    key_pair(scene.api(), KEY)
+    turns = Turns(seed, 2)
+    launcher, remover = (Paced(scene.api(), scene.time, turns, me, "") for me in range(2))
+
+    def launched() -> tuple[str, ...]:
+        try:
+            return afresh(
+                lambda: launch(launcher, order_in(scene, launcher), str(scene.time.now()))
+            )
+        finally:
+            turns.leave(0)
+
+    def removed() -> list[bool]:
+        try:
+            return [one.remove() for one in idle(remover)]
+        finally:
+            turns.leave(1)
+
+    with ThreadPoolExecutor(2) as pool:
+        machines, removal = pool.submit(launched), pool.submit(removed)
+    (name,) = machines.result()
+    machine = scene.cloud.machines[name]
+    assert {machine.asked["SecurityGroupId"], machine.asked["VSwitchId"]} <= {*scene.cloud.things}
+    error = removal.exception()
+    assert error is None or "DependencyViolation" in str(error)
+    scene.cloud.lose(name)
+    assert all(one.remove() for one in idle(scene.api()))
+    assert scene.cloud.things == {}

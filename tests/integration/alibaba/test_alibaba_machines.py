@@ -62,6 +62,16 @@ def test_a_price_limit(scene: Scene) -> None:
     assert asked(scene)["SpotPriceLimit"] == "0.17"
 
 
+def test_a_machine_whose_market_becomes_dearer_than_its_limit_is_taken(scene: Scene) -> None:
+    (limited,) = launch(scene.api(), scene.order(price_limit=Decimal("0.2")), "limited")
+    (other,) = launch(scene.api(), scene.order(), "any price")
+    scene.cloud.spot_prices[ZONE, T4] = [(scene.time.now(), 0.21)]
+    seen = {one.instance_id: one.taken for one in observe(scene.api(), RUN)}
+    assert seen == {limited: True, other: False}
+    scene.time.sleep(300)
+    assert [one.instance_id for one in observe(scene.api(), RUN)] == [other]
+
+
 def test_the_same_token_gives_the_same_machines(scene: Scene) -> None:
     order = scene.order(count=2)
     first = launch(scene.api(), order, "token")

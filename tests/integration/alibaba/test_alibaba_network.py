@@ -10,7 +10,7 @@ import pytest
 from burst.errors import BurstError
 from burst.provision.alibaba.errors import EcsError
 from burst.provision.alibaba.machines import launch
-from burst.provision.alibaba.network import TAG, clear, furnish, key_pair
+from burst.provision.alibaba.network import TAG, furnish, idle, key_pair
 from ecs_cloud import listed
 from ecs_scene import KEY, OTHER_ZONE, ZONE, Scene
 
@@ -113,27 +113,77 @@ def test_one_that_somebody_brings_at_the_same_time_is_fine(scene: Scene) -> None
 
 def test_all_of_it_is_taken_away(scene: Scene) -> None:
     api = scene.api()
-    furnish(api, [ZONE, OTHER_ZONE])
-    key_pair(api, KEY)
-    there = set(scene.cloud.things)
-    assert set(clear(api)) == there
+    network = furnish(api, [ZONE, OTHER_ZONE])
+    key = key_pair(api, KEY)
+    found = idle(api)
+    assert [one.name for one in found] == [network.vpc_id, key]
+    assert str(found[0]) == f"Alibaba Cloud's network {network.vpc_id} in ap-southeast-1"
+    assert [one.remove() for one in found] == [True, True]
     assert scene.cloud.things == {}
-    assert clear(api) == ()
+    assert [one.remove() for one in found] == [False, False]
+    assert idle(api) == ()
 
 
-def test_not_while_a_machine_is_in_it(scene: Scene) -> None:
-    launch(scene.api(), scene.order(), "token")
-    with pytest.raises(EcsError, match="DependencyViolation"):
-        clear(scene.api())
-    assert len(scene.cloud.machines) == 1
+def test_not_while_a_machine_of_whomever_is_in_it(scene: Scene) -> None:
+    api = scene.api()
+    furnish(api, [ZONE])
+    key_pair(api, KEY)
+    before = idle(api)
+    (name,) = launch(api, scene.order(tags={"owner": "somebody"}), "token")
+    there = set(scene.cloud.things)
+    assert idle(api) == ()
+    assert [one.remove() for one in before] == [False, False]
+    assert set(scene.cloud.things) == there
+    scene.cloud.lose(name)
+    assert [one.remove() for one in before] == [True, True]
+    assert scene.cloud.things == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [
+        ("CreateVSwitch", {"ZoneId": ZONE, "CidrBlock": "10.0.240.0/20"}),
+        ("CreateSecurityGroup", {"SecurityGroupName": "mine"}),
+    ],
+)
+def test_not_while_something_of_a_person_is_in_it(
+    scene: Scene, action: str, more: dict[str, str]
+) -> None:
+    network = furnish(scene.api(), [ZONE])
+    here = {"RegionId": scene.api().region, "VpcId": network.vpc_id}
+    scene.cloud.call(action, {**here, **more})
+    assert idle(scene.api()) == ()
 
 
 def test_what_is_not_ours_is_not_touched(scene: Scene) -> None:
-    scene.cloud.call("CreateVpc", {"RegionId": scene.api().region, "CidrBlock": "172.16.0.0/12"})
+    here = {"RegionId": scene.api().region}
+    scene.cloud.call("CreateVpc", {**here, "CidrBlock": "172.16.0.0/12"})
+    scene.cloud.call("ImportKeyPair", {**here, "KeyPairName": "mine", "PublicKeyBody": KEY})
     theirs = set(scene.cloud.things)
     furnish(scene.api(), [ZONE])
-    clear(scene.api())
+    assert [one.remove() for one in idle(scene.api())] == [True]
     assert set(scene.cloud.things) == theirs
+
+
+def test_what_else_a_person_has_there_keeps_it(scene: Scene) -> None:
+    """A database, say, which is in a VSwitch and is no machine."""
+    network = furnish(scene.api(), [ZONE])
+    scene.cloud.fail("DeleteVSwitch", "DependencyViolation", 403, times=99)
+    (found,) = idle(scene.api())
+    with pytest.raises(EcsError, match="DependencyViolation"):
+        found.remove()
+    assert furnish(scene.api(), [ZONE]) == network
+
+
+@pytest.mark.parametrize("action", ["DeleteVSwitch", "DeleteSecurityGroup", "DeleteVpc"])
+def test_what_a_broken_removal_leaves_is_found_again(scene: Scene, action: str) -> None:
+    furnish(scene.api(), [ZONE, OTHER_ZONE])
+    scene.cloud.fail(action, "Forbidden.RAM", 403)
+    (found,) = idle(scene.api())
+    with pytest.raises(EcsError, match=r"Forbidden\.RAM"):
+        found.remove()
+    assert [one.remove() for one in idle(scene.api())] == [True]
+    assert scene.cloud.things == {}
 
 
 def test_rules_are_read_as_they_are_sent() -> None:

@@ -79,6 +79,11 @@ def test_the_catalog(scene: Scene, tmp_path: Path) -> None:
     assert "ecs.gn9x.4xlarge" not in by_type
     assert datetime.fromtimestamp(path.stat().st_mtime, UTC) == at
     assert [one.name for one in path.parent.iterdir()] == ["vms.csv"]
+    assert twelve["UsdRate"] == "1"
+    scene.cloud.currency = "CNY"
+    yuan = Rate("CNY", Decimal("0.14"), at.date(), "test")
+    write(path, survey(scene.api(), [yuan]), at)
+    assert {r["UsdRate"] for r in csv.DictReader(path.read_text().splitlines())} == {"0.14"}
 
 
 def test_a_type_without_a_price_hides_no_other_and_a_busy_cloud_hides_all(scene: Scene) -> None:

@@ -12,7 +12,7 @@ import pytest
 from burst.provision.alibaba.client import OF_VPC
 from burst.provision.alibaba.cloud import Alibaba
 from burst.provision.alibaba.machines import launch
-from burst.provision.alibaba.network import clear
+from burst.provision.alibaba.network import idle
 from burst.provision.alibaba.quotas import quota
 from burst.provision.alibaba.survey import survey
 from ecs_scene import REGION, Scene
@@ -38,6 +38,6 @@ def test_the_documented_rights_are_those_that_a_run_needs(scene: Scene) -> None:
     alibaba.keep("toy-abc123")
     alibaba.end("toy-abc123", ["n001"])
     assert not alibaba.machines("toy-abc123")
-    clear(api)
+    assert all(one.remove() for one in idle(api))
     used = {f"{'vpc' if name in OF_VPC else 'ecs'}:{name}" for name in scene.cloud.count()}
     assert sorted(documented()) == sorted(used)

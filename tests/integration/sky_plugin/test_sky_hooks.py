@@ -178,6 +178,69 @@ print('BEST', best.cloud, best.instance_type, best.zone, best.get_cost(3600))
     assert best == f"BEST Alibaba {T4} ap-southeast-1b 0.11"
 
 
+LIMIT = f"""
+import sky
+from pathlib import Path
+from sky import clouds
+from sky.backends import backend_utils
+from sky.utils import yaml_utils
+from burst.provision.sky_plugin import alibaba_hooks
+region, zone = clouds.Region('ap-southeast-1'), clouds.Zone('ap-southeast-1a')
+region.set_zones([zone])
+def node(**more):
+    wanted = sky.Resources(infra='alibaba/ap-southeast-1/ap-southeast-1a', instance_type='{T4}',
+                           **more)
+    made = backend_utils.write_cluster_config(
+        wanted, 1, str(alibaba_hooks.TEMPLATE), 'toy', Path('/dev/null'), 'hash', region, [zone],
+        dryrun=True)
+    config = yaml_utils.read_yaml(made['ray'])
+    return config['available_node_types']['ray_head_default']['node_config']
+for more in (dict(use_spot=True, max_hourly_cost=0.5), dict(use_spot=True),
+             dict(use_spot=False, max_hourly_cost=0.5)):
+    print(repr(node(**more)['SpotPriceLimit']))
+"""
+
+
+def test_what_a_node_may_cost_is_the_limit_of_a_spot_machine(ask: Ask) -> None:
+    assert ask(REFRESHED + LIMIT).split()[-3:] == ["'0.5'", "None", "None"]
+
+
+def test_the_limit_is_in_the_currency_that_the_account_is_billed_in(ask: Ask, scene: Scene) -> None:
+    scene.cloud.currency = "CNY"
+    yuan = """
+from datetime import date
+from decimal import Decimal
+from burst.clock import SystemClock
+from burst.cost.quotes import Rate
+from burst.provision import skypilot
+from burst.provision.alibaba.settings import Settings
+rate = Rate('CNY', Decimal('0.125'), date(2026, 1, 1), 'test')
+skypilot.refresh_alibaba(Settings(regions=('ap-southeast-1',), rates=(rate,)), SystemClock())
+"""
+    assert ask(REGISTERED + yuan + LIMIT).split()[-3:] == ["'4'", "None", "None"]
+
+
+def test_an_older_table_of_prices_without_a_rate_is_asked_for_anew(ask: Ask, scene: Scene) -> None:
+    ask(REFRESHED)
+    said = ask(
+        REGISTERED
+        + """
+from burst.provision.sky_plugin import alibaba_catalog
+path = alibaba_catalog.path()
+path.write_text(path.read_text().replace('UsdRate', 'Other'))
+try:
+    alibaba_catalog.as_billed(0.5, 'ap-southeast-1')
+except Exception as error:
+    print(error)
+"""
+        + REFRESHED.removeprefix(REGISTERED)
+        + "print(alibaba_catalog.as_billed(0.5, 'ap-southeast-1'))"
+    )
+    assert said.splitlines() == [
+        "no rate is known for prices of Alibaba Cloud in ap-southeast-1", "0.5",
+    ]  # fmt: skip
+
+
 LIFE = f"""
 import sky
 from sky import provision
@@ -185,7 +248,7 @@ from sky.provision import common
 from sky.utils import status_lib
 node = dict(InstanceType='{T4}', Zone='ap-southeast-1a', UseSpot=True, ImageId='', ImageFamily='f',
             DiskSize=50, Labels={{'burst-run': 'toy-abc123', 'burst-node': 'n001'}},
-            PublicKey='{KEY}', UserData='#cloud-config')
+            SpotPriceLimit=None, PublicKey='{KEY}', UserData='#cloud-config')
 config = common.ProvisionConfig(
     provider_config=dict(region='ap-southeast-1'), authentication_config={{}}, docker_config={{}},
     node_config=node, count=2, tags={{}}, resume_stopped_nodes=True, ports_to_open_on_launch=None)
@@ -256,6 +319,35 @@ except common.ProvisionerError as error:
     assert words in told
     assert logged == [f"LOGGED {told}"]  # a launch's log is all that comes through SkyPilot
     assert said.split()[-1] in {"capacity", "quota"}
+    assert scene.cloud.machines == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "strategy"), [("'0.2'", "SpotWithPriceLimit"), (None, "SpotAsPriceGo")]
+)
+def test_a_limit_of_the_price_reaches_ecs(
+    ask: Ask, scene: Scene, limit: str | None, strategy: str
+) -> None:
+    ask(REGISTERED + LIFE + f"node['SpotPriceLimit'] = {limit}\nlaunch()\n")
+    (given,) = [given for action, given in scene.cloud.calls if action == "RunInstances"]
+    assert given["SpotStrategy"] == strategy
+    assert given.get("SpotPriceLimit") == (limit and limit.strip("'"))
+
+
+def test_a_market_above_the_limit_refuses_for_its_price(ask: Ask, scene: Scene) -> None:
+    said = ask(
+        REGISTERED
+        + LIFE
+        + """
+from burst.provision import refusals
+node['SpotPriceLimit'] = '0.16'
+try:
+    launch()
+except common.ProvisionerError as error:
+    print(error.errors[0]['code'], refusals.reason_of(str(error)))
+"""
+    )
+    assert said.split()[-2:] == ["InvalidSpotPriceLimit.LowerThanPublicPrice", "price"]
     assert scene.cloud.machines == {}
 
 

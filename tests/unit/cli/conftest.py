@@ -32,6 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(wiring, "this_machine", lambda: machine)
     own = {kind: ask for kind, ask in pool_wiring.KINDS.items() if kind in {"local", "ssh"}}
     monkeypatch.setattr(pool_wiring, "KINDS", own)  # nobody's credentials
+    monkeypatch.setattr(pool_wiring, "idle_networks", tuple)
     return folder
 
 

@@ -173,7 +173,8 @@ def test_a_pool_that_is_not_there(burst: Call) -> None:
     said = burst("pools", "ssh/other")
     assert (said.code, said.out) == (2, "")
     assert said.err == (
-        "error: there is no pool ssh/other\nhint: see the pools there are: burst pools\n"
+        "error: there is no pool ssh/other\n"
+        "hint: see the pools there are: burst pools; `ssh:` in pools.yaml names the hosts\n"
     )
 
 
@@ -187,6 +188,9 @@ def test_a_pool_that_is_not_there(burst: Call) -> None:
             "no credentials that SkyPilot accepts\nhint: see what it wants: sky check lambda\n",
         ),
         ("azure/eastus", 9, "sky check azure\n"),
+        ("alibaba", 9, "no credentials\nhint: set ALIBABA_CLOUD_ACCESS_KEY_ID"),
+        ("slurm/hpc", 2, "burst pools; ~/.slurm/config names the login nodes\n"),
+        ("k8s", 2, "burst pools; they are the kubeconfig's current context and those in pools"),
         ("lcoal", 2, "error: there is no pool lcoal; did you mean local?\nhint: see the pools"),
         ("nowhere", 2, "error: there is no pool nowhere\nhint: see the pools"),
     ],

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from burst import wiring
+from burst import pool_wiring, wiring
 from burst.cli.control import _victim
 from burst.controller.runs import Run
 from burst.controller.status import status_of
-from burst.errors import UsageError
+from burst.errors import BurstError, UsageError
 from cli_scene import Call, Scene
 
 
@@ -351,6 +351,7 @@ def test_reaping_lists_and_ends_only_when_told_to(
     said = burst("doctor", "--reap", "--yes", "--json")
     assert json.loads(said.out) == {
         "ended": [{"run": on.record.run_id, "machine": "i-1 (m6i.large) in us-east-1a"}],
+        "removed": [],
         "unknown": [],
     }
     assert ended == [on.store.uri]
@@ -365,3 +366,42 @@ def test_reaping_lists_and_ends_only_when_told_to(
     assert (said.code, said.out) == (9, "")
     monkeypatch.setattr(wiring, "orphans", lambda: wiring.Orphans((), ()))
     assert burst("doctor", "--reap").out == "no machine of a run that nobody drives\n"
+
+
+class Network:
+    """What burst.provision.alibaba.network.Idle is to the command line."""
+
+    def __init__(self, name: str, *, used: bool = False, fault: str = "") -> None:
+        self.name, self.used, self.fault, self.asked = name, used, fault, 0
+
+    def __str__(self) -> str:
+        return f"network {self.name}"
+
+    def remove(self) -> bool:
+        self.asked += 1
+        if self.fault:
+            raise BurstError(self.fault)
+        return not self.used
+
+
+def test_networks_that_no_machine_uses_are_removed_only_when_told_to(
+    burst: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = (Network("vpc-1"), Network("vpc-2", used=True))
+    monkeypatch.setattr(pool_wiring, "idle_networks", lambda: there)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    said = burst("doctor", "--reap")
+    assert said.out.splitlines()[1:] == [f"{one}: no machine uses it" for one in there]
+    assert (said.code, "add --yes" in said.err) == (2, True)
+    said = burst("doctor", "--reap", "--yes", "--json")
+    assert json.loads(said.out) == {"ended": [], "removed": ["network vpc-1"], "unknown": []}
+
+
+def test_a_network_that_cannot_be_removed_keeps_no_other_and_is_told(
+    burst: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = (Network("vpc-1", fault="DependencyViolation"), Network("vpc-2"))
+    monkeypatch.setattr(pool_wiring, "idle_networks", lambda: there)
+    said = burst("doctor", "--reap", "--yes")
+    assert (said.code, there[1].asked) == (10, 1)
+    assert "network vpc-1 stays: DependencyViolation" in said.err

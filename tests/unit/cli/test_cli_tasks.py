@@ -152,8 +152,13 @@ def test_without_a_limit_the_plan_says_how_to_set_one(burst: Call, file: Path) -
     file.write_text("name: dear\nrun: x\n")
     said = burst("plan", file)
     assert said.out.splitlines()[-1] == (
-        "dear: no limit is set (no limit set: give burst.budget_usd or burst.deadline)"
+        "dear: no limit is set (give burst.budget_usd or burst.deadline)"
     )
+
+
+def test_a_plan_that_nothing_fits_speaks_of_no_limit(burst: Call, file: Path) -> None:
+    file.write_text(IMPOSSIBLE)
+    assert burst("plan", file).out.splitlines()[-1] == "big: nothing fits"
 
 
 @pytest.mark.parametrize("command", [["plan"], ["run", "--dry-run"], ["run", "--yes"]])
@@ -166,7 +171,7 @@ def test_what_nothing_here_can_run_ends_with_4_and_the_reason(
     assert said.err == (
         "error: nothing here can run big\n"
         "  local: not asked, the task names infra aws\n"
-        "hint: burst doctor shows what this machine and your SSH hosts have\n"
+        "hint: burst doctor shows what this machine and your pools have\n"
     )
 
 

@@ -222,6 +222,15 @@ def test_a_notice_saves_and_asks_for_another_node_at_once() -> None:
     assert [n.node_id for n in state.nodes] == ["n001", "n003", "n004"]
 
 
+def test_a_notice_while_a_run_stops_changes_no_order() -> None:
+    """The order to save and stop would be replaced by one to save, and training go on."""
+    stop = StopAsked(who="ann", now=False, at_s=30)
+    notice = NoticeGiven(node_id="n002", deadline_s=120, at_s=31)
+    state, actions = play(stop, state=training())
+    assert play(notice, state=state) == (state, ())
+    assert len(actions) == 1
+
+
 def test_a_successor_that_is_refused_while_the_notice_lasts_is_asked_for_elsewhere_at_once() -> (
     None
 ):

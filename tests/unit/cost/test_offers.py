@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from random import Random
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from burst.cost.offers import Offer, candidates, choices_of, least_nodes, plan, rejections
 from burst.cost.quotes import PER_HOUR, PER_SECOND, BillingRule, Quote
+from burst.records import choice_json, read_choice
 from burst.task_specs.model import (
     Accelerators,
     Amount,
@@ -117,6 +119,19 @@ def test_why_an_offer_does_not_fit(
     assert candidates(task(), [bad, good]) != ()
 
 
+@pytest.mark.parametrize(
+    ("caps", "most"),
+    [((None,), None), ((2.5,), "2.5"), ((2.5, 3), "3"), ((2.5, None), None), ((0.9, 2.5), "2.5")],
+)
+def test_what_a_node_may_cost_is_what_the_most_generous_that_fits_allows(
+    caps: tuple[float | None, ...], most: str | None
+) -> None:
+    wanted = task(*[Resources(max_hourly_usd=cap) for cap in caps])
+    (choice,) = choices_of(wanted, candidates(wanted, [offer()]))
+    assert choice.most_usd_per_hour == (None if most is None else Decimal(most))
+    assert read_choice(json.loads(json.dumps(choice_json(choice)))) == choice
+
+
 def test_what_fits_exactly_or_with_room_to_spare() -> None:
     wanted = Resources(
         infra=Infra(cloud="slurm", region="lab"),
@@ -140,6 +155,7 @@ def test_what_fits_exactly_or_with_room_to_spare() -> None:
         ("T4", "Tesla-T4"),
         ("V100-32GB", "Tesla-V100-SXM2-32GB"),
         ("RTX4090", "GeForce-RTX-4090"),
+        ("RTX3080Ti", "GeForce-RTX-3080-Ti"),
         ("RTXA6000", "RTX-A6000"),
         ("RTX6000-Ada", "RTX-6000-Ada-Generation"),
     ],
@@ -156,7 +172,17 @@ def test_a_task_names_gpus_as_catalogs_do_and_own_machines_as_drivers_do(
 
 @pytest.mark.parametrize(
     ("wanted", "there"),
-    [("A100-80GB", "A100-SXM4-40GB"), ("L40", "L40S"), ("T4", "T400-4GB"), ("A10", "A100")],
+    [
+        ("A100-80GB", "A100-SXM4-40GB"),
+        ("L40", "L40S"),
+        ("T4", "T400-4GB"),
+        ("A10", "A100"),
+        ("RTX6000", "RTX-6000-Ada-Generation"),
+        ("RTX3080", "GeForce-RTX-3080-Ti"),
+        ("RTX4070", "GeForce-RTX-4070-Laptop-GPU"),
+        ("RTX4070", "GeForce-RTX-4070-SUPER"),
+        ("RTX4090", "GeForce-RTX-4090-D"),
+    ],
 )
 def test_another_gpu_of_own_machines_does_not_do(wanted: str, there: str) -> None:
     one = task(Resources(accelerators=Accelerators(kind=wanted, count=1)))
@@ -216,7 +242,7 @@ def test_a_place_says_that_it_is_spot_whoever_has_it() -> None:
 @pytest.mark.parametrize(
     ("burst", "usd", "most", "why"),
     [
-        ({}, "2", None, "no limit set: give burst.budget_usd or burst.deadline"),
+        ({}, "2", None, "give burst.budget_usd or burst.deadline"),
         ({"budget_usd": 40.1}, "2", "40.1", "the budget"),
         (
             {"deadline_s": 5400.0},

@@ -61,7 +61,7 @@ def test_everything_that_is_missing_is_named_at_once(
         "infra k8s needs the package kubernetes, the package sky, the command kubectl, "
         "the command socat, the command nc, a kubeconfig (there is none at ~/.kube/config)"
     )
-    assert "pip install 'burst-trainer[kubernetes]'" in hint
+    assert "pip install -e '.[kubernetes]'" in hint
     assert "apt install socat" in hint
 
 

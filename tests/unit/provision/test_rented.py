@@ -48,6 +48,7 @@ class FakeClusters:
 
     def __init__(self) -> None:
         self.up: dict[str, str] = {}
+        self.wanted: Mapping[str, object] = {}  # of the last launch
         self.since: dict[str, datetime] = {}
         self.until: dict[str, datetime] = {}
         self.launched: list[str] = []
@@ -66,7 +67,7 @@ class FakeClusters:
         self.taken: dict[str, datetime] = {}  # nodes whose machine is about to be taken back
 
     def launch(self, request: MachineRequest) -> None:
-        name = request.name
+        name, self.wanted = request.name, request.wanted
         assert request.wait_s == REQUEST.wait_s
         assert request.labels == {"burst-run": "toy-abcdef", "burst-node": name[-4:]}
         self.launched.append(name)
@@ -190,6 +191,18 @@ def test_a_node_is_asked_then_running_with_its_agent_started(
     until(pool, lambda view: view.state == "running")
     assert clusters.launched == ["burst-toy-abcdef-n001"]
     assert wire.commands[-1].startswith("sh $HOME/.burst/code/")
+
+
+@pytest.mark.parametrize(
+    ("most", "told"), [(None, {}), (Decimal("0.05"), {"max_hourly_cost": 0.05})]
+)
+def test_what_a_node_may_cost_is_told_with_its_launch(
+    pool: RentedProvisioner, clusters: FakeClusters, most: Decimal | None, told: dict[str, float]
+) -> None:
+    choice = replace(REQUEST.choice, most_usd_per_hour=most)
+    pool.launch(replace(REQUEST, choice=choice))
+    until(pool, lambda view: view.state == "running")
+    assert clusters.wanted == told
 
 
 def test_secrets_go_through_the_wire_and_into_no_command_line(

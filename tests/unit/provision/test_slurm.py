@@ -1,11 +1,10 @@
-"""Slurm whose login node answers what a table says; the words are those that Slurm 22.05 prints."""
+"""Slurm, over a stand-in whose clock stands still; see tests/support/slurm_stand_in.py."""
 
 from __future__ import annotations
 
-import re
-import shlex
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+import os
+from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,106 +15,43 @@ from burst.cost.placement import Place
 from burst.errors import SetupError, TransientError
 from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import MachineRequest
-from burst.provision.slurm import HOLD, Slurm, offers
-from burst.provision.slurm_site import Cluster, Shape, read_clusters, read_jobs, read_site
-from burst.provision.ssh import Login, Ssh
+from burst.provision.slurm import Slurm, look, offers
+from burst.provision.slurm_job import hold
+from burst.provision.slurm_site import LOOK, Cluster, Shape, read_clusters, read_jobs, read_site
+from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Resources, Task
+from cli_scene import StillClock, at
+from slurm_stand_in import ENDED, ME, Job, usual, varied
 
-NOW = datetime(2026, 12, 2, tzinfo=UTC)
+NOW = at(0)
 N1, N2 = "burst-toy-abcdef-n001", "burst-toy-abcdef-n002"
 LABELS = {"burst-run": "toy-abcdef", "burst-node": "n001"}
 GPU = Place(pool="slurm/lab", zone="gpu", machine_type="16CPU--128GB--A100:2")
-SITE = """1796208400
-81234567
-PreemptType             = preempt/partition_prio
-==
-PartitionName=gpu AllowGroups=ALL Default=YES GraceTime=0 PriorityTier=10 PreemptMode=OFF State=UP
-PartitionName=scav AllowGroups=ALL Default=NO PriorityTier=1 PreemptMode=REQUEUE State=UP
-PartitionName=old AllowGroups=ALL Default=NO PriorityTier=1 PreemptMode=OFF State=DOWN
-==
-n1 gpu*  mix   48/16/0/64 524288 500000 gpu:A100:8(S:0-1)  gpu:A100:6(IDX:0-5)
-n2 gpu*  down* 0/0/64/64  524288 0      gpu:A100:8(S:0-1)  gpu:A100:0(IDX:N/A)
-n1 scav  mix   48/16/0/64 524288 500000 gpu:A100:8(S:0-1)  gpu:A100:6(IDX:0-5)
-n3 scav  idle  0/32/0/32  262144 0      gpu:nvidia_h100_80gb:4 gpu:nvidia_h100_80gb:0(IDX:N/A)
-n4 old   idle  0/32/0/32  1      0      (null) (null)
-n5 gpu*  idle~ 0/32/0/32  1      0      gpu:2 gpu:0
-"""
 
 
-@dataclass
 class World:
-    """A login node: its jobs by number, and what it was asked."""
+    """Two clusters, of which mostly the first is of interest, and a clock that stands still."""
 
-    site: str = SITE
-    jobs: dict[int, list[str]] = field(default_factory=dict)  # name, state, reason, node
-    asked: list[str] = field(default_factory=list)
-    scripts: list[bytes] = field(default_factory=list)
-    down: bool = False
-    no_controller: bool = False  # the login node answers, Slurm's own controller does not
-    refuse: str = ""
-    next_state: str = "RUNNING"  # of submitted jobs
-    next_reason: str = "None"
-    starts: str = ""  # of its jobs, in seconds since 1970
-    ends: str = ""
-    room: str = "==\nsbatch: Job 9 to start at 1796208400 using 16 processors on nodes n1\n"
-    deaf: int = 0  # so many calls of scancel end nothing yet
-    time_s: float = 0.0
+    def __init__(self, folder: Path) -> None:
+        self.clock = StillClock()
+        self.lab = varied("lab", folder, self.clock)
+        self.lab2 = usual("lab2", folder, self.clock)
 
-    def run(self, ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
-        if self.down:
-            raise TransientError("lab cannot be reached by ssh")
-        self.asked.append(command)
-        if self.no_controller:
-            raise SetupError("lab: exit code 1: Unable to contact slurm controller")
-        if "squeue -h -t all" in command:
-            times = f"{self.starts or 'N/A'}|{self.ends or 'N/A'}"
-            return "".join(f"{n}|{'|'.join(job)}|{times}\n" for n, job in self.jobs.items())
-        if command.startswith("scancel"):
-            return self.scancel(command)
-        if command.startswith("sbatch"):
-            return self.sbatch(command, data)
-        if "--test-only" in command:
-            return f"{self.site}==\n{self.room}"
-        return "10.0.0.5\n" if "NodeAddr" in command else self.site
+    def mine(self, name: str = N1) -> Job:
+        """Return the newest job of a name."""
+        return [job for job in self.lab.jobs.values() if job.name == name][-1]
 
-    def scancel(self, command: str) -> str:
-        for number, job in list(self.jobs.items()):
-            if f"--name={job[0]}" in command:
-                job[1] = "COMPLETING"
-                if not self.deaf:
-                    del self.jobs[number]
-        return ""
-
-    def sbatch(self, command: str, script: bytes) -> str:
-        if self.refuse:
-            raise SetupError(f"lab: exit code 1: {self.refuse}")
-        name = re.search(r"--job-name=(\S+)", command)
-        assert name is not None
-        self.scripts.append(script)
-        self.jobs[7] = [name[1], self.next_state, self.next_reason, "n1"]
-        return "7\n"
-
-    def now(self) -> datetime:
-        return NOW
-
-    def monotonic(self) -> float:
-        return self.time_s
-
-    elapsed = monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.time_s += seconds
+    def left(self) -> list[str]:
+        """Return the names of our jobs that are not over."""
+        return [j.name for j in self.lab.jobs.values() if j.user == ME and j.state not in ENDED]
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World()
-
-    def run(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
-        return made.run(ssh, command, data, limit_s=limit_s)
-
-    monkeypatch.setattr(Ssh, "run", run)
-    return made
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made = World(tmp_path / "logins")
+    monkeypatch.setenv("PATH", f"{made.lab.path}:{os.environ['PATH']}")
+    with made.lab, made.lab2:
+        yield made
 
 
 @pytest.fixture
@@ -132,7 +68,7 @@ def lab(config: Path, **said: object) -> Cluster:
 
 
 def slurm(world: World, config: Path, **said: object) -> Slurm:
-    return Slurm([lab(config, **said)], config.parent, world)
+    return Slurm([lab(config, **said)], config.parent, world.clock)
 
 
 def launch(
@@ -212,10 +148,11 @@ def test_a_gpu_is_known_by_part_of_slurms_name_and_a_nameless_one_by_pools_yaml(
     ],
 )
 def test_gpus_in_every_form_that_slurm_prints(
-    config: Path, gres: str, used: str, has: dict[str, int], free: dict[str, int]
+    world: World, config: Path, gres: str, used: str, has: dict[str, int], free: dict[str, int]
 ) -> None:
+    said = lab(config).ssh(config.parent).run(LOOK)
     line = f"n1 gpu* mix 48/16/0/64 524288 500000 {gres} {used}\n"
-    (node,) = read_site(SITE.rpartition("==\n")[0] + "==\n" + line, lab(config)).nodes
+    (node,) = read_site(said.rpartition("==\n")[0] + "==\n" + line, lab(config)).nodes
     assert (node.gpus, node.gpus_free) == (has, free)
 
 
@@ -234,22 +171,24 @@ def test_without_gpus_what_is_asked_for_or_the_whole_node(world: World, config: 
 
 
 def test_a_cluster_that_does_not_answer_offers_nothing(world: World, config: Path) -> None:
-    world.down = True
+    world.lab.down = True
     assert offered(world, config, Resources()) == []
-    world.down = False
-    world.site = "motd: welcome\n"
+    world.lab.down = False
+    world.lab.prints("date", "motd: welcome")
     assert offered(world, config, Resources()) == []
 
 
-def test_only_a_partition_that_makes_way_for_another_is_spot(config: Path) -> None:
-    def spot(site: str, **said: object) -> list[str]:
-        read = read_site(site, lab(config, **said))
-        return [p.name for p in read.partitions.values() if p.preemptible]
+def test_only_a_partition_that_makes_way_for_another_is_spot(world: World, config: Path) -> None:
+    def spot(**said: object) -> list[str]:
+        partitions = look(lab(config, **said), config.parent).partitions.values()
+        return [p.name for p in partitions if p.preemptible]
 
-    assert spot(SITE) == ["scav"]
-    assert spot(SITE, spot=["old"]) == ["scav", "old"]
-    assert spot(SITE.replace("partition_prio", "none")) == []
-    assert spot(SITE.replace("PriorityTier=10", "PriorityTier=1")) == []
+    assert spot() == ["scav"]
+    assert spot(spot=["old"]) == ["scav", "old"]
+    world.lab.partitions[0].tier = 1
+    assert spot() == []
+    world.lab.partitions[0].tier, world.lab.preempt = 10, "preempt/none"
+    assert spot() == []
 
 
 def test_shapes_are_read_as_they_are_written() -> None:
@@ -268,38 +207,50 @@ def test_clusters_are_those_that_have_a_login(config: Path) -> None:
 # What is vacant -----------------------------------------------------------------------------------
 
 QUARTER = Place(pool="slurm/lab", zone="gpu", machine_type="4CPU--4GB")
-NOW_LINE = "sbatch: Job 9 to start at 1796208430 using 4 processors on nodes n1 in partition gpu\n"
+
+
+def queue(world: World, partition: str, reason: str, nodes: str = "1") -> None:
+    """Have somebody's job wait, for more than any node has."""
+    world.lab.add(partition, reason=reason, nodes=nodes, cpus=1000)
 
 
 @pytest.mark.parametrize(
-    ("queue", "test", "nodes"),
+    ("waiting", "nodes"),
     [
-        ("", NOW_LINE, 2),  # n5 has too little memory
-        ("scav|Resources|2\n", NOW_LINE, 2),  # a lower partition comes after
-        ("gpu|Dependency|2\ngpu|JobHeldUser|4\ngpu|QOSMaxJobsPerUserLimit|1\n", NOW_LINE, 2),
-        ("gpu|Priority|1\n", NOW_LINE, 1),
-        ("scav,gpu|Resources|1-4\n", NOW_LINE, 1),
-        ("gpu|None|1\ngpu|Priority|1\n", NOW_LINE, 0),
-        ("", NOW_LINE.replace("8430", "8930"), 0),  # Slurm plans it for later
-        ("", "allocation failure: Requested node configuration is not available\n", 0),
+        ([], 2),  # n5 has too little memory
+        ([("scav", "Resources", "2")], 2),  # a lower partition comes after
+        ([("gpu", "Dependency", "2"), ("gpu", "JobHeldUser", "4")], 2),
+        ([("gpu", "QOSMaxJobsPerUserLimit", "1")], 2),
+        ([("gpu", "Priority", "1")], 1),
+        ([("scav,gpu", "Resources", "1-4")], 1),
+        ([("gpu", "None", "1"), ("gpu", "Priority", "1")], 0),
     ],
 )
 def test_vacant_is_what_is_free_and_not_waited_for(
-    world: World, config: Path, queue: str, test: str, nodes: int
+    world: World, config: Path, waiting: list[tuple[str, str, str]], nodes: int
 ) -> None:
-    world.site = SITE.replace("n2 gpu*  down* 0/0/64/64 ", "n2 gpu*  mix  0/64/0/64 ")
-    world.room = f"{queue}==\n{test}"
+    world.lab.nodes[1].state = ""
+    for one in waiting:
+        queue(world, *one)
     assert slurm(world, config).vacant(QUARTER) == nodes
-    (asked,) = world.asked
-    assert "sbatch --test-only" in asked
-    assert world.jobs == {}
+    (asked,) = world.lab.submitted()
+    assert "--test-only" in asked
+    assert world.left() == []
+
+
+def test_nothing_is_vacant_where_slurm_would_not_start_a_job_now(
+    world: World, config: Path
+) -> None:
+    world.lab.planned_s = 500.0
+    assert slurm(world, config).vacant(QUARTER) == 0
+    world.lab.refusal = "allocation failure: Requested node configuration is not available"
+    assert slurm(world, config).vacant(QUARTER) == 0
 
 
 def test_where_others_would_make_way_one_is_vacant(world: World, config: Path) -> None:
-    world.site = SITE.replace("48/16/0/64", "64/0/0/64").replace("0/32/0/32", "32/0/0/32")
-    world.room = f"==\n{NOW_LINE}"
+    world.lab.add("scav", cpus=16, memory_mb=200_000)
     assert slurm(world, config).vacant(QUARTER) == 1
-    world.room = f"gpu|Priority|1\n==\n{NOW_LINE}"
+    queue(world, "gpu", "Priority")
     assert slurm(world, config).vacant(QUARTER) == 0
 
 
@@ -316,13 +267,13 @@ def test_a_node_is_one_job_whatever_is_asked_twice(world: World, config: Path) -
     pool = slurm(world, config, account="ml", qos="high", time="90s")
     launch(pool, config)
     launch(pool, config)
-    (asked,) = [shlex.split(one) for one in world.asked if one.startswith("sbatch")]
+    (asked,) = world.lab.submitted()
     assert {
         "--parsable", "--no-requeue", f"--job-name={N1}", "--partition=gpu", "--cpus-per-task=16",
         "--mem=128G", "--gres=gpu:A100:2", "--account=ml", "--qos=high", "--time=2",
         "--comment=burst-run=toy-abcdef burst-node=n001", "--signal=B:USR1@120",
     } <= set(asked)  # fmt: skip
-    assert world.scripts[0].decode().startswith("#!/bin/bash\n")
+    assert world.mine().script.startswith("#!/bin/bash\n")
     assert pool.states("burst-toy-abcdef-", refresh=True) == {N1: "up"}
     assert pool.states("burst-other-", refresh=True) == {}
 
@@ -330,10 +281,9 @@ def test_a_node_is_one_job_whatever_is_asked_twice(world: World, config: Path) -
 def test_nameless_gpus_and_no_memory_are_asked_for_as_such(world: World, config: Path) -> None:
     place = Place(pool="slurm/lab", zone="gpu", machine_type="4CPU--0GB--gpu:1")
     launch(slurm(world, config), config, place=place)
-    (asked,) = [one for one in world.asked if one.startswith("sbatch")]
-    assert "--gres=gpu:1 " in f"{asked} "
-    for absent in ("--mem", "--account", "--qos", "--time"):
-        assert absent not in asked
+    (asked,) = world.lab.submitted()
+    assert "--gres=gpu:1" in asked
+    assert not [one for one in asked if one.startswith(("--mem", "--account", "--qos", "--time"))]
 
 
 @pytest.mark.parametrize(
@@ -349,14 +299,14 @@ def test_nameless_gpus_and_no_memory_are_asked_for_as_such(world: World, config:
 def test_a_job_that_stays_pending_is_cancelled_and_says_why(
     world: World, config: Path, pending: str, waits: bool, reason: str
 ) -> None:
-    world.next_state, world.next_reason = "PENDING", pending
-    world.starts = str(int(NOW.timestamp()) + 11 * 3600)
+    world.lab.pending, world.lab.planned_s = pending, 11 * 3600.0
     with pytest.raises(RefusedError) as refused:
         launch(slurm(world, config, wait="1m"), config)
     assert reason_of(refused.value.said) == reason
-    assert f"({pending}); Slurm would start it at 2026-12-02 11:00Z" in refused.value.said
-    assert world.jobs == {}
-    assert (world.time_s >= 60) is waits
+    planned = f"({pending}); Slurm would start it at {at(11 * 3600):%Y-%m-%d %H:%MZ}"
+    assert planned in refused.value.said
+    assert world.left() == []
+    assert (world.clock.seconds >= 60) is waits
     assert pending in (config.parent / "said" / f"{N1}.log").read_text()
 
 
@@ -366,11 +316,11 @@ def test_a_job_that_stays_pending_is_cancelled_and_says_why(
 def test_a_job_is_queued_no_longer_than_until_another_place_is_asked(
     world: World, config: Path, wait_s: float, site: str | None, waited_s: float
 ) -> None:
-    world.next_state, world.next_reason = "PENDING", "Priority"
+    world.lab.pending = "Priority"
     with pytest.raises(RefusedError) as refused:
         launch(slurm(world, config, wait=site), config, wait_s=wait_s)
-    assert waited_s <= world.time_s <= waited_s + 2
-    assert world.jobs == {}
+    assert waited_s <= world.clock.seconds <= waited_s + 2
+    assert world.left() == []
     assert refused.value.again_s is None
 
 
@@ -379,23 +329,23 @@ def test_a_job_that_would_start_too_late_is_not_queued(
     world: World, config: Path, wait_s: float | None, waits: bool
 ) -> None:
     """Unless nothing else can be asked: then it keeps its place in the queue for a while."""
-    world.next_state, world.next_reason = "PENDING", "Resources"
-    world.starts = str(int(NOW.timestamp()) + 3600)
+    world.lab.pending, world.lab.planned_s = "Resources", 3600.0
     with pytest.raises(RefusedError) as refused:
         launch(slurm(world, config, wait="2m"), config, wait_s=wait_s)
-    assert world.time_s == (120 if waits else 0)
-    assert refused.value.again_s == 3600
+    assert world.clock.seconds == (120 if waits else 0)
+    assert refused.value.again_s == 3600 - world.clock.seconds
 
 
 def test_what_sbatch_refuses_is_said(world: World, config: Path) -> None:
-    world.refuse = "sbatch: error: Batch job submission failed: Invalid qos specification"
+    world.lab.refusal = "sbatch: error: Batch job submission failed: Invalid qos specification"
     with pytest.raises(RefusedError) as refused:
         launch(slurm(world, config), config)
     assert reason_of(refused.value.said) == "rights"
 
 
 def test_a_job_that_is_ended_before_it_ran_is_a_refusal(world: World, config: Path) -> None:
-    world.next_state = "COMPLETING"
+    world.lab.at_once = "COMPLETING"
+    world.lab.completing_s = float("inf")
     with pytest.raises(RefusedError, match="COMPLETING before it ran"):
         launch(slurm(world, config), config)
 
@@ -406,7 +356,7 @@ def test_a_job_that_is_ended_or_stands_still_is_no_node(
 ) -> None:
     pool = slurm(world, config)
     launch(pool, config)
-    world.jobs[7][1] = state
+    world.mine().state, world.mine().ends = state, NOW.timestamp()
     assert pool.states("burst-", refresh=True) == {}
 
 
@@ -414,10 +364,10 @@ def test_a_controller_that_takes_over_finds_jobs_by_name(world: World, config: P
     launch(slurm(world, config), config)
     other = slurm(world, config)
     login = other.login(N1, config.parent)
-    step = ("srun", "--quiet", "--overlap", "--jobid=7", "--nodes=1", "--ntasks=1")
+    step = ("srun", "--quiet", "--overlap", "--jobid=8", "--nodes=1", "--ntasks=1")
     assert login == Login(host="lab", ip="10.0.0.5", config=config, inside=step)
     slurm(world, config).down(N1)
-    assert world.jobs == {}
+    assert world.left() == []
     with pytest.raises(TransientError, match=f"no Slurm cluster runs a job {N1}"):
         other.login(N1, config.parent)
 
@@ -425,23 +375,21 @@ def test_a_controller_that_takes_over_finds_jobs_by_name(world: World, config: P
 def test_a_job_is_paid_for_from_its_start_to_its_end(world: World, config: Path) -> None:
     pool = slurm(world, config)
     launch(pool, config)
-    world.jobs[8] = ["burst-other-run-n001", "RUNNING", "None", "n2"]
-    world.jobs[9] = [N2, "PENDING", "Priority", ""]
-    world.starts = str(int(NOW.timestamp()) - 300)
-    world.ends = str(int(NOW.timestamp()) + 86_400)  # its time limit
+    world.lab.add("scav", "burst-other-run-n001", user=ME)
+    world.lab.add("gpu", N2, user=ME, cpus=1000)
+    world.clock.seconds = 300.0
     (mine,) = pool.machines("toy-abcdef").values()
-    assert (mine.since, mine.until, mine.costs) == (NOW - timedelta(seconds=300), None, True)
-    world.jobs[7][1], world.ends = "CANCELLED", str(int(NOW.timestamp()) - 20)
-    assert pool.machines("toy-abcdef")["n001"].until == NOW - timedelta(seconds=20)
+    assert (mine.since, mine.until, mine.costs) == (NOW, None, True)
+    world.mine().state, world.mine().ends = "CANCELLED", at(280).timestamp()
+    assert pool.machines("toy-abcdef")["n001"].until == at(280)
     assert not pool.machines("toy-abcdef")["n001"].costs
 
 
 def test_a_job_that_slurm_has_forgotten_is_over(world: World, config: Path) -> None:
     pool = slurm(world, config)
     launch(pool, config)
-    world.starts = str(int(NOW.timestamp()) - 300)
     assert pool.machines("toy-abcdef")["n001"].costs
-    world.jobs.clear()
+    world.lab.jobs.clear()
     for _ in range(2):
         gone = pool.machines("toy-abcdef")["n001"]
         assert (gone.costs, gone.until) == (False, NOW)
@@ -450,14 +398,14 @@ def test_a_job_that_slurm_has_forgotten_is_over(world: World, config: Path) -> N
 def test_a_cluster_that_is_silent_says_nothing_of_its_jobs(world: World, config: Path) -> None:
     pool = slurm(world, config)
     launch(pool, config)
-    world.down = True
+    world.lab.down = True
     with pytest.raises(TransientError, match="no Slurm cluster answers"):
         pool.states("burst-", refresh=True)
     with pytest.raises(TransientError):
         pool.down(N1)
-    world.down = False
+    world.lab.down = False
     pool.down(N1)
-    assert world.jobs == {}
+    assert world.left() == []
 
 
 def test_a_slurm_that_starts_anew_is_silence_and_no_end_of_the_run(
@@ -466,18 +414,18 @@ def test_a_slurm_that_starts_anew_is_silence_and_no_end_of_the_run(
     """While slurmctld is away, squeue and scancel fail; what they say may be asked for later."""
     pool = slurm(world, config)
     launch(pool, config)
-    world.no_controller = True
+    world.lab.away = True
     for ask in (
         lambda: pool.machines("toy-abcdef"),
         lambda: pool.down(N1),
         lambda: pool.login(N1, config),
-        lambda: pool.vacant(GPU),
         lambda: launch(pool, config, N2),
     ):
         with pytest.raises(TransientError, match="Unable to contact slurm controller"):
             ask()
-    assert set(world.jobs) == {7}
-    world.no_controller = False
+    assert pool.vacant(GPU) == 0
+    assert world.left() == [N1]
+    world.lab.away = False
     assert pool.states("burst-toy-", refresh=True) == {N1: "up"}
 
 
@@ -486,10 +434,10 @@ def test_an_end_is_waited_for_but_not_that_of_a_node_that_is_gone(
 ) -> None:
     pool = slurm(world, config)
     launch(pool, config)
-    world.deaf = 1
+    world.lab.completing_s = float("inf")
     pool.down(N1)
-    assert world.time_s >= 90  # a job of a lost node is completing until Slurm gives the node up
-    assert world.jobs[7][1] == "COMPLETING"
+    assert world.clock.seconds >= 90  # so is a job of a lost node, until Slurm gives the node up
+    assert world.mine().state == "COMPLETING"
 
 
 def test_other_peoples_lines_are_no_jobs() -> None:
@@ -499,6 +447,6 @@ def test_other_peoples_lines_are_no_jobs() -> None:
 
 
 def test_the_script_that_holds_a_node_is_whole() -> None:
-    script = HOLD.format(scratch="/tmp/x/n001", limit=3600)
+    script = hold(N1)
     assert "{" not in script
     assert "read -r -t 3600 -u 3" in script

@@ -18,7 +18,7 @@ from burst.provision.slurm import Slurm
 from burst.provision.slurm_site import read_clusters
 from burst.provision.ssh import Ssh
 from cli_scene import StillClock
-from slurm_stand_in import SlurmStandIn
+from slurm_stand_in import SlurmStandIn, usual
 
 RUN = "toy-abcdef"
 N1, N2 = f"burst-{RUN}-n001", f"burst-{RUN}-n002"
@@ -35,7 +35,7 @@ class Site:
         self.pool = Slurm(self.clusters, home, clock)
 
     def launch(self, name: str, cluster: str) -> None:
-        place = Place(pool=f"slurm/{cluster}", zone="gpu", machine_type="8CPU--4GB", owned=True)
+        place = Place(pool=f"slurm/{cluster}", zone="gpu", machine_type="2CPU--4GB", owned=True)
         log = self.home / f"{name}.log"
         self.pool.launch(MachineRequest(name=name, place=place, wanted={}, labels={}, log=log))
 
@@ -44,7 +44,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     clock, logins = StillClock(), tmp_path / "logins"
     monkeypatch.setenv("PATH", f"{logins}:{os.environ['PATH']}")
-    with SlurmStandIn("lab", logins, clock) as lab, SlurmStandIn("lab2", logins, clock) as lab2:
+    with usual("lab", logins, clock) as lab, usual("lab2", logins, clock) as lab2:
         yield Site(tmp_path, lab, lab2, clock)
 
 

@@ -136,6 +136,16 @@ def test_what_is_missing_is_named() -> None:
     assert told["rights"].detail == "missing in namespace default: create pods, list services"
 
 
+def test_missing_rights_are_told_though_the_count_of_machines_fails() -> None:
+    def silent() -> tuple[PodNode, ...]:
+        raise TransientError("Kubernetes lab: 503")
+
+    asked = replace(pool(Asked(forbidden=["create pods"])), nodes=silent)
+    told = found(asked)
+    assert (told["rights"].works, told["capacity"].works) == (False, None)
+    assert told["capacity"].detail == "Kubernetes lab: 503"
+
+
 def test_a_driver_is_told_by_labels_or_by_a_pod_alone() -> None:
     wanted = Wanted(torch=Torch(cuda="13.0", source="torch here"))
     assert found(pool(Asked(labels=frozenset({"535.104.05"}))), wanted)["driver"].works is False
