@@ -189,14 +189,18 @@ def machines(
 
 
 def cloud_of(run: Run) -> Cloud | None:
-    """Return what the clouds of a run's places say of its machines; None: none can be asked."""
+    """Return what the clouds of a run's places say of its machines; None: none can be asked.
+
+    Each of Kubernetes' contexts is a cloud of its own, which may be silent while others answer.
+    """
     from burst.provision.rented import Clouds
 
-    parts: dict[str, set[str]] = {}
+    places: dict[str, set[str]] = {}
     for choice in run.record.choices:
-        name, _, part = choice.place.pool.partition("/")
-        parts.setdefault(name, set()).add(part or choice.place.region)
-    clouds = {name: ask(parts[name]) for name, ask in ASKED.items() if name in parts}
+        pool = choice.place.pool
+        places.setdefault(pool, set()).add(pool.partition("/")[2] or choice.place.region)
+    kinds = {pool: pool.partition("/")[0] for pool in places}
+    clouds = {pool: ASKED[kind](places[pool]) for pool, kind in kinds.items() if kind in ASKED}
     return Clouds(clouds) if clouds else None
 
 
@@ -235,7 +239,7 @@ def k8s_client(context: str) -> Client:
     return Client(context, skypilot.namespace(context))
 
 
-ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {  # by pool; of its parts, or regions
+ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {  # by kind of pool; of its part, or regions
     "aws": _aws,
     "alibaba": _alibaba,
     "lambda": _lambda,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -35,6 +35,7 @@ class Offer:
     accelerators: Accelerators | None
     spot: bool
     quote: Quote
+    most: int | None = None  # how many nodes there can be at most; None: as many as are wanted
 
     @property
     def where(self) -> str:
@@ -52,11 +53,11 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """An offer that fits the task, with the price of all nodes the task wants."""
+    """An offer that fits the task, with the price of the nodes it can have there."""
 
     offer: Offer
-    nodes: int
-    usd_per_hour: Decimal
+    nodes: int  # that the task wants, or as many as there can be
+    usd_per_hour: Decimal  # of these
     accelerators: Accelerators | None = None  # what the task wants of a node there
     most_usd_per_hour: Decimal | None = None  # what it pays for a node there; None: any price
 
@@ -75,8 +76,8 @@ class Plan:
 
     candidates: tuple[Candidate, ...]
     rejected: tuple[Rejected, ...]
-    nodes: int
-    usd_per_hour: Decimal | None  # of all nodes on the best candidate; None: nothing fits
+    nodes: int  # that the task wants, or as many as there can be
+    usd_per_hour: Decimal | None  # of these at the best candidates; None: nothing fits
     most_usd: Decimal | None  # None: no limit is set
     why: str  # what makes `most_usd` what it is, in words
 
@@ -86,11 +87,12 @@ def plan(task: Task, offers: Iterable[Offer]) -> Plan:
     offers = tuple(offers)
     fitting = candidates(task, offers)
     most_usd, why = _most(task, fitting)
+    filled = _filled(alike(fitting), task.num_nodes)
     return Plan(
         candidates=fitting,
         rejected=rejections(task, offers),
-        nodes=task.num_nodes,
-        usd_per_hour=fitting[0].usd_per_hour if fitting else None,
+        nodes=sum(count for _, count in filled),
+        usd_per_hour=_per_hour(filled) if fitting else None,
         most_usd=most_usd,
         why=why,
     )
@@ -152,12 +154,35 @@ def choice_of(candidate: Candidate) -> Choice:
     )
 
 
+def least_nodes(task: Task) -> int:
+    """Return on how few nodes the task trains: on all, unless its `workers` are a range.
+
+    Workers are dealt to nodes as evenly as when there are most of both.
+    """
+    workers = task.burst.workers
+    if task.burst.train is None or workers is None:
+        return task.num_nodes
+    per_node = -(-workers.high // task.num_nodes)
+    return max(1, -(-workers.low // per_node))
+
+
 def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
-    """Return what fits, best first.
+    """Return what fits, best first; places that have too few nodes, all alike together, do not.
 
     First by the order of the task's own candidates if it asks for that (`ordered`), then by
     `pools.prefer`, then one's own machines, then by dollars per hour, then as offered.
     """
+    found = _ranked(task, offers)
+    return tuple(c for c in found if _room(c, found) >= least_nodes(task))
+
+
+def _room(candidate: Candidate, found: Iterable[Candidate]) -> int:
+    """Return how many nodes there can be at a candidate and those that may be mixed with it."""
+    return sum(other.nodes for other in found if _kind(other) == _kind(candidate))
+
+
+def _ranked(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
+    """Return the offers that fit one by one, best first."""
     ranked = []
     for offer in offers:
         fits = [
@@ -166,13 +191,14 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
             if _is_in(wanted.infra, offer) and not _misfit(task, wanted, offer)
         ]
         if fits:
-            price = offer.quote.usd_per_hour * task.num_nodes
+            nodes = min(task.num_nodes, offer.most or task.num_nodes)
+            usd = offer.quote.usd_per_hour
             order = fits[0] if task.ordered else 0
-            rank = (order, _preference(task, offer), not offer.owned, price)
+            rank = (order, _preference(task, offer), not offer.owned, usd)
             found = Candidate(
                 offer=offer,
-                nodes=task.num_nodes,
-                usd_per_hour=price,
+                nodes=nodes,
+                usd_per_hour=usd * nodes,
                 accelerators=task.candidates[fits[0]].accelerators,
                 most_usd_per_hour=_most_per_hour(task.candidates[n] for n in fits),
             )
@@ -189,8 +215,17 @@ def _most_per_hour(fitting: Iterable[Resources]) -> Decimal | None:
 
 def rejections(task: Task, offers: Iterable[Offer]) -> tuple[Rejected, ...]:
     """Return what does not fit, as offered, and why."""
-    reasons = ((offer, _why_not(task, offer)) for offer in offers)
+    offers = tuple(offers)
+    found, needed = _ranked(task, offers), least_nodes(task)
+    short = {c.offer: _too_small(c, found, needed) for c in found if _room(c, found) < needed}
+    reasons = ((offer, _why_not(task, offer) or short.get(offer, "")) for offer in offers)
     return tuple(Rejected(offer=offer, reason=reason) for offer, reason in reasons if reason)
+
+
+def _too_small(candidate: Candidate, found: Iterable[Candidate], needed: int) -> str:
+    room = _room(candidate, found)
+    others = f", {room} with those like it" if room > candidate.nodes else ""
+    return f"has {candidate.nodes} of these machines{others}, the task needs {needed} nodes"
 
 
 def _why_not(task: Task, offer: Offer) -> str:
@@ -275,29 +310,56 @@ def _wrong_market(task: Task, wanted: Resources, offer: Offer) -> str:
     return "is on-demand, the task wants spot" if spot else "is spot, the task wants on-demand"
 
 
+def _filled(found: Iterable[Candidate], nodes: int) -> tuple[tuple[Candidate, int], ...]:
+    """Return how many of some nodes are at each candidate if the first ones are filled first."""
+    filled = []
+    for candidate in found:
+        count = min(candidate.nodes, nodes)
+        nodes -= count
+        filled.append((candidate, count))
+    return tuple(filled)
+
+
+def _per_hour(filled: Iterable[tuple[Candidate, int]]) -> Decimal:
+    prices = (candidate.offer.quote.usd_per_hour * count for candidate, count in filled)
+    return sum(prices, Decimal(0))
+
+
 def _most(task: Task, fitting: tuple[Candidate, ...]) -> tuple[Decimal | None, str]:
     """Return the most the task can cost, and what limits it: budget, deadline, or free machines.
 
-    A run may move from one candidate to another, so the dearest one counts.
+    A run may move from one candidate to another, so the dearest ones count.
     """
     if not fitting:
         return None, "nothing fits"
-    dearest = max(fitting, key=lambda candidate: candidate.usd_per_hour)
-    if dearest.usd_per_hour == 0:
+    dearest = _per_hour(_dearest(task, fitting, lambda one: one.offer.quote.usd_per_hour))
+    if dearest == 0:
         return Decimal(0), "the machines cost nothing per hour"
     budget = None if task.burst.budget_usd is None else Decimal(str(task.burst.budget_usd))
     limits = [] if budget is None else [(budget, "the budget")]
-    if task.burst.deadline_s is not None:
-        whole = max(_until_deadline(candidate, task.burst.deadline_s) for candidate in fitting)
-        hours = task.burst.deadline_s / 3600
-        why = f"the deadline of {hours:g} h at up to {dearest.usd_per_hour} USD per hour"
-        limits.append((millionths(whole), why))
+    deadline_s = task.burst.deadline_s
+    if deadline_s is not None:
+
+        def whole(one: Candidate) -> Fraction:
+            return _until_deadline(one, deadline_s)
+
+        usd = sum((whole(c) * n for c, n in _dearest(task, fitting, whole)), Fraction(0))
+        why = f"the deadline of {deadline_s / 3600:g} h at up to {dearest} USD per hour"
+        limits.append((millionths(usd), why))
     if not limits:
         return None, "give burst.budget_usd or burst.deadline"
     return min(limits, key=lambda limit: limit[0])
 
 
+def _dearest(
+    task: Task, fitting: tuple[Candidate, ...], price: Callable[[Candidate], Decimal | Fraction]
+) -> tuple[tuple[Candidate, int], ...]:
+    """Return where the nodes are if they all are at the dearest candidates."""
+    return _filled(sorted(fitting, key=price, reverse=True), task.num_nodes)
+
+
 def _until_deadline(candidate: Candidate, deadline_s: float) -> Fraction:
+    """Return what one node costs until then."""
     quote = candidate.offer.quote
     billed = quote.billing.billed(timedelta(seconds=deadline_s))
-    return exact_cost(quote.usd_per_hour, billed) * candidate.nodes
+    return exact_cost(quote.usd_per_hour, billed)

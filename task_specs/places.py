@@ -44,17 +44,18 @@ def check_places(root: Fields, known: Known) -> None:
 
 def _named(root: Fields) -> Iterator[tuple[str, Node, Infra]]:
     """Yield every place with where it is written; what cannot be read is told elsewhere."""
-    resources, burst = root.node("resources"), root.node("burst")
+    resources = root.node("resources")
     if isinstance(resources, MapNode):
         for one in candidates(Fields(resources, "resources", root.report)):
             yield from _place(one)
-    pools = (
-        Fields(burst, "burst", root.report).node("pools") if isinstance(burst, MapNode) else None
-    )
-    prefer = pools.entries.get("prefer") if isinstance(pools, MapNode) else None
-    listed = prefer.value if prefer is not None else None
-    for index, item in enumerate(listed.items if isinstance(listed, ListNode) else ()):
+    prefer = _below(_below(root.node("burst"), "pools"), "prefer")
+    for index, item in enumerate(prefer.items if isinstance(prefer, ListNode) else ()):
         yield from _read(f"burst.pools.prefer[{index}]", item, item)
+
+
+def _below(node: Node | None, key: str) -> Node | None:
+    entry = node.entries.get(key) if isinstance(node, MapNode) else None
+    return None if entry is None else entry.value
 
 
 def _place(one: Fields) -> Iterator[tuple[str, Node, Infra]]:

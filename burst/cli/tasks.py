@@ -14,7 +14,7 @@ from burst import wiring
 from burst.cli.output import plain, print_json, table
 from burst.cli.words import dollars, human_time, plural
 from burst.cost.network import island
-from burst.cost.offers import Offer, Plan, alike, choice_of
+from burst.cost.offers import Offer, Plan, alike, choice_of, least_nodes
 from burst.cost.offers import plan as plan_offers
 from burst.errors import NoOfferError, SpecError, UsageError
 from burst.task_specs.model import Task
@@ -135,6 +135,7 @@ def plan_json(task: Task, made: Plan) -> dict[str, object]:
         "task": task_json(task),
         "candidates": plain(made.candidates),
         "rejected": plain(made.rejected),
+        "nodes": made.nodes,
         "usd_per_hour": plain(made.usd_per_hour),
         "most_usd": plain(made.most_usd),
         "why": made.why,
@@ -173,6 +174,9 @@ def show_plan(task: Task, made: Plan) -> None:
         )
     for line in _passed_over(made):
         sys.stdout.write(f"   {line}\n")
+    if rows and made.nodes < task.num_nodes:
+        there = f"{made.nodes} of {plural(task.num_nodes, 'node')}"
+        sys.stdout.write(f"   there can be {there}; the task needs {least_nodes(task)}\n")
     most = "no limit is set" if made.most_usd is None else f"at most {dollars(made.most_usd)}"
     for said in network_lines(made):
         sys.stdout.write(f"   network: {said}\n")

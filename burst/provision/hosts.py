@@ -8,6 +8,7 @@ have it. What hosts there are says `pools.yaml`, in the words of SkyPilot's `ssh
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -147,24 +148,33 @@ def _pool(name: str, pool: Mapping[str, Any], user: str) -> Iterator[Host]:
 def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...]:
     """Ask the hosts what they are; one offer for each shape in each pool, cheapest things first.
 
-    A host that does not answer offers nothing, and is logged.
+    A host that does not answer is logged, and counts among the pool's first machines: what it is
+    shows when it is back.
     """
-    seen: dict[tuple[str, str], Offer] = {}
+    alike: dict[tuple[str, str], list[Found]] = {}
+    silent = Counter(host.pool for host in hosts)
     for found in Hosts(hosts, home).look():
-        host = found.host
-        offer = Offer(
-            pool=host.pool,
-            region="",
-            zone="",
-            machine_type=found.shape,
-            cpus=float(found.cpus),
-            memory_gb=found.memory_gb,
-            accelerators=found.accelerators,
-            spot=False,
-            quote=found.quote(now),
-        )
-        seen.setdefault((host.pool, found.shape), offer)
-    return tuple(seen.values())
+        alike.setdefault((found.host.pool, found.shape), []).append(found)
+        silent[found.host.pool] -= 1
+    return tuple(
+        _offer(there, len(there) + silent.pop(pool, 0), now) for (pool, _), there in alike.items()
+    )
+
+
+def _offer(there: Sequence[Found], most: int, now: datetime) -> Offer:
+    found = there[0]
+    return Offer(
+        pool=found.host.pool,
+        region="",
+        zone="",
+        machine_type=found.shape,
+        cpus=float(found.cpus),
+        memory_gb=found.memory_gb,
+        accelerators=found.accelerators,
+        spot=False,
+        quote=found.quote(now),
+        most=most,
+    )
 
 
 class Hosts:

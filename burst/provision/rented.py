@@ -484,7 +484,7 @@ class RentedProvisioner:
     def _is_unknown(self, name: str, silent: Collection[str]) -> bool:
         """Whether a node may have a machine at one of the clouds that are silent."""
         pool = self._pools.get(name)
-        return bool(silent) if pool is None else pool.partition("/")[0] in silent
+        return bool(silent) if pool is None else pool in silent
 
     def vacant(self, places: Collection[Place]) -> tuple[Place, ...]:
         """Return the last answer; have the pool asked again, in a thread, when that is old."""

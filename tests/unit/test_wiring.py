@@ -5,13 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from burst import wiring
-from burst.controller.runs import record_of
+from burst.controller.runs import Run, record_of
 from burst.cost.offers import Offer, plan
+from burst.cost.placement import Place
 from burst.cost.quotes import UNROUNDED, Quote
+from burst.errors import TransientError
+from burst.provision.k8s.client import Pod
+from burst.provision.rented import SilentError
 from burst.task_specs.model import Accelerators
 from burst.task_specs.parse import parse
 
@@ -75,6 +81,31 @@ burst: {train: train.py:main, run_uri: "s3://bucket/runs"}
     assert [choice.place.machine_type for choice in machine.choices] == ["4xA10G", "8xL4"]
     record = record_of(task, machine, name6="abcdef", now=datetime(2026, 1, 1, tzinfo=UTC))
     assert (record.gpus_per_node, record.slots_per_node, record.workers_high) == (4, 4, 8)
+
+
+class Cluster:
+    """A Kubernetes cluster with a pod of a run, or one that does not answer."""
+
+    def __init__(self, context: str) -> None:
+        self.context = context
+
+    def pods(self, labels: str) -> list[Pod]:
+        assert labels == "burst-run=toy-abcdef,burst-node"
+        if self.context == "away":
+            raise TransientError("away: connection refused")
+        began, tags = datetime(2026, 1, 1, tzinfo=UTC), {"burst-run": "r", "burst-node": "n001"}
+        return [Pod(uid="1", name="p", labels=tags, since=began, over=False, ended=None)]
+
+
+def test_a_context_that_is_silent_hides_no_pod_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "k8s_client", Cluster)
+    places = [Place(pool=f"k8s/{name}", owned=True) for name in ("away", "lab")]
+    choices = [SimpleNamespace(place=place) for place in places]
+    cloud = wiring.cloud_of(cast("Run", SimpleNamespace(record=SimpleNamespace(choices=choices))))
+    assert cloud is not None
+    with pytest.raises(SilentError, match="what k8s/away has is not known: away: ") as told:
+        cloud.machines("toy-abcdef")
+    assert [*told.value.machines] == ["n001"]
 
 
 def test_a_missing_package_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

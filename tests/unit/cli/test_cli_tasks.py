@@ -512,3 +512,26 @@ def test_resume_of_a_damaged_task_names_its_line(scene: Scene, burst: Call) -> N
     said = burst("resume", run.record.run_id)
     assert said.code == 2
     assert "line 3: num_nodes" in said.err
+
+
+def test_a_plan_promises_no_more_nodes_than_there_are(
+    burst: Call, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers = wiring.offers
+
+    def two(task: Task) -> tuple[Offer, ...]:
+        return tuple(replace(one, pool="ssh/lab", most=2) for one in offers(task))
+
+    monkeypatch.setattr(wiring, "offers", two)
+    file.write_text("name: dear\nnum_nodes: 4\nburst: {train: t.py:f, workers: 2..4}\n")
+    (file.parent / "t.py").write_text("")
+    said = burst("plan", file)
+    assert (said.code, said.err) == (0, "")
+    assert "   there can be 2 of 4 nodes; the task needs 2\n" in said.out
+    assert " 2 own " in said.out
+    assert " 3.60 " in said.out
+    assert json.loads(burst("plan", file, "--json").out)["nodes"] == 2
+    for command in ("plan", "run"):
+        said = burst(command, file, "--workers", "4")
+        told = "ssh/lab: has 2 of these machines, the task needs 4 nodes"
+        assert (said.code, told in said.err) == (4, True)

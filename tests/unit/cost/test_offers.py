@@ -12,10 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burst.cost.offers import Offer, candidates, choices_of, plan, rejections
+from burst.cost.offers import Offer, candidates, choices_of, least_nodes, plan, rejections
 from burst.cost.quotes import PER_HOUR, PER_SECOND, BillingRule, Quote
 from burst.records import choice_json, read_choice
-from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Pools, Resources, Task
+from burst.task_specs.model import (
+    Accelerators,
+    Amount,
+    Burst,
+    Infra,
+    Pools,
+    Range,
+    Resources,
+    Task,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -325,3 +334,73 @@ def test_preferred_pools_are_waited_for_as_well() -> None:
 def test_without_anything_to_wait_for_there_is_no_wait() -> None:
     one = task(Resources(infra=Infra(cloud="aws")), pools=Pools(overflow_after_s=60.0))
     assert waits(one) == {"aws": 0.0}
+
+
+# How many nodes there can be ----------------------------------------------------------------------
+
+LAB = offer("ssh/lab", "0.5", most=2)
+
+
+def test_a_pool_with_too_few_machines_is_no_place_for_a_task() -> None:
+    made = plan(task(nodes=4), [LAB])
+    assert (made.candidates, made.usd_per_hour, made.nodes) == ((), None, 0)
+    (told,) = made.rejected
+    assert told.reason == "has 2 of these machines, the task needs 4 nodes"
+    assert plan(task(nodes=2), [LAB]).rejected == ()
+
+
+def test_places_that_may_be_mixed_hold_a_task_together() -> None:
+    den = offer("ssh/den", "0.7", machine_type="other", most=1)
+    three, four = plan(task(nodes=3), [LAB, den]), plan(task(nodes=4), [LAB, den])
+    assert [(c.offer.pool, c.nodes) for c in three.candidates] == [("ssh/lab", 2), ("ssh/den", 1)]
+    assert (three.nodes, three.usd_per_hour) == (3, Decimal("1.7"))
+    assert four.candidates == ()
+    assert {told.reason.partition(", the")[0] for told in four.rejected} == {
+        "has 2 of these machines, 3 with those like it",
+        "has 1 of these machines, 3 with those like it",
+    }
+
+
+def test_what_own_machines_lack_is_rented_and_paid_for() -> None:
+    made = plan(task(nodes=4, deadline_s=3600.0), [LAB, offer("aws", "3")])
+    assert [(c.offer.pool, c.nodes) for c in made.candidates] == [("ssh/lab", 2), ("aws", 4)]
+    assert made.usd_per_hour == Decimal(7)  # two of one's own, two rented
+    assert made.most_usd == Decimal(12)  # if all had to be rented
+
+
+def test_the_dearest_places_are_counted_as_often_as_there_are_machines() -> None:
+    dear = offer("ssh/den", "9", most=1)
+    made = plan(task(nodes=3, deadline_s=3600.0), [LAB, dear])
+    assert (made.usd_per_hour, made.most_usd) == (Decimal(10), Decimal(10))
+    assert made.why == "the deadline of 1 h at up to 10.0 USD per hour"
+
+
+def test_an_elastic_task_takes_what_there_is_if_that_is_enough() -> None:
+    elastic = task(nodes=4, train="t.py:main", workers=Range(low=2, high=4))
+    made = plan(elastic, [LAB])
+    assert (made.nodes, made.usd_per_hour) == (2, Decimal(1))
+    more = task(nodes=4, train="t.py:main", workers=Range(low=3, high=4))
+    assert [told.reason for told in plan(more, [LAB]).rejected] == [
+        "has 2 of these machines, the task needs 3 nodes"
+    ]
+
+
+def test_machines_with_other_numbers_of_gpus_are_not_mixed_so_they_do_not_help() -> None:
+    wanted = [Resources(accelerators=Accelerators(kind="A100", count=n)) for n in (1, 2)]
+    one, two = (
+        offer(f"ssh/{n}", most=2, accelerators=Accelerators(kind="A100", count=n)) for n in (1, 2)
+    )
+    assert pools(task(wanted[1], nodes=3), two) == []
+    assert pools(task(*wanted, nodes=4), one, two) == ["ssh/1", "ssh/2"]  # each may stand for one
+    wider = task(wanted[1], Resources(accelerators=Accelerators(kind="T4", count=1)), nodes=3)
+    t4 = offer("aws", "9", accelerators=Accelerators(kind="T4", count=1))
+    assert pools(wider, two, t4) == ["aws"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "low", "high", "least"), [(4, 2, 4, 2), (4, 1, 16, 1), (4, 9, 16, 3), (4, 1, 2, 1)]
+)
+def test_workers_say_how_few_nodes_will_do(nodes: int, low: int, high: int, least: int) -> None:
+    assert least_nodes(task(nodes=nodes, train="t:m", workers=Range(low=low, high=high))) == least
+    assert least_nodes(task(nodes=nodes, workers=Range(low=low, high=high))) == nodes
+    assert least_nodes(task(nodes=nodes, train="t:m")) == nodes

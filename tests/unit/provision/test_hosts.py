@@ -239,6 +239,9 @@ def test_hosts_of_one_shape_are_one_offer_with_the_pools_price(world: World) -> 
     assert offer.cpus == len(os.sched_getaffinity(0))
     assert offer.quote.usd_per_hour == Decimal("0.40")
     assert not offer.quote.free
+    assert offer.most == 3  # the silent one may be back
+    launch(world.hosts("a"), N1, Place(pool="ssh/lab", machine_type=offer.machine_type))
+    assert offers(read_hosts(pools, "me"), world.folder, NOW) == (offer,)  # taken is not gone
 
 
 def test_hosts_are_written_as_for_skypilot() -> None:
