@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from burst.cost.placement import Place
 from burst.provision.rented import folder_of
-from burst.provision.slurm_site import Cluster, Shape
+from burst.provision.slurm_look import Shape
+from burst.provision.slurm_site import Cluster
 
 WARN_S = 120  # before its time limit a job's first process gets SIGUSR1
 HOLD_S = 3600  # how long a job waits for its agent
