@@ -52,6 +52,6 @@ def options(cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]
         kind = "" if shape.gpus.kind == "gpu" else f"{shape.gpus.kind}:"
         known["gres"] = f"gpu:{kind}{shape.gpus.count}"
     if cluster.time_s is not None:
-        known["time"] = max(1, int(-(-cluster.time_s // 60)))  # in minutes
+        known["time"] = int(-(-cluster.time_s // 60))  # in minutes, as sbatch rounds seconds
     yield from ("--parsable", "--no-requeue")
     yield from (f"--{option}={value}" for option, value in known.items() if value != "")

@@ -22,7 +22,7 @@ from burst.provision.slurm_look import UNTYPED, Node, Shape
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.accelerators import is_kind
 from burst.task_specs.model import Accelerators, Resources
-from burst.task_specs.units import duration_s
+from burst.task_specs.units import duration_s, slurm_time_s
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Cluster:
     spot: tuple[str, ...] = ()  # partitions whose jobs are taken, besides those Slurm says
     account: str = ""
     qos: str = ""
-    time_s: float | None = None  # of a job; None: the partition's own
+    time_s: float | None = None  # of a job; 0: no limit; None: the partition's own
     wait_s: float | None = None  # how long a job may be pending, at most
     gpu: str = ""  # what GPUs are that Slurm does not name
 
@@ -114,14 +114,10 @@ def _cluster(name: str, said: Mapping[str, Any], config: Path) -> Cluster:
         spot=(spot,) if isinstance(spot, str) else tuple(spot),
         account=said.get("account") or "",
         qos=said.get("qos") or "",
-        time_s=read("time", _duration),
-        wait_s=read("wait", _duration),
+        time_s=read("time", slurm_time_s),
+        wait_s=read("wait", duration_s),
         gpu=said.get("gpu") or "",
     )
-
-
-def _duration(text: str) -> float:
-    return duration_s(text, default="s")
 
 
 # What of it a task can have -----------------------------------------------------------------------

@@ -273,6 +273,16 @@ def test_a_node_is_one_job_whatever_is_asked_twice(world: World, config: Path) -
     assert pool.states("burst-other-", refresh=True) == {}
 
 
+@pytest.mark.parametrize(
+    ("time", "minutes"), [("90", 90), ("4:00:00", 240), ("1-12", 2160), ("0", 0), ("61s", 2)]
+)
+def test_a_time_limit_means_what_it_means_to_sbatch(
+    world: World, config: Path, time: str, minutes: int
+) -> None:
+    launch(slurm(world, config, time=time), config)
+    assert f"--time={minutes}" in world.lab.submitted()[0]
+
+
 def test_nameless_gpus_and_no_memory_are_asked_for_as_such(world: World, config: Path) -> None:
     place = Place(pool="slurm/lab", zone="gpu", machine_type="4CPU--0GB--gpu:1")
     launch(slurm(world, config), config, place=place)
