@@ -174,8 +174,8 @@ def _slurm(slurm: Fields) -> None:
             continue
         _only(cluster, SLURM)
         _prices(cluster)
-        for key in ("time", "wait"):
-            cluster.read(key, _seconds)
+        cluster.read("time", units.slurm_time_s)
+        cluster.read("wait", units.duration_s)
         for key in ("account", "qos", "gpu"):
             cluster.read(key, _word)
         for _ in cluster.scalars("spot", _word):
@@ -260,10 +260,6 @@ def _dead_man_s(text: str) -> float:
             f"{LEAST_DEAD_MAN_S:.0f}s"
         )
     return seconds
-
-
-def _seconds(text: str) -> float:
-    return units.duration_s(text, default="s")
 
 
 def _port(text: str) -> int:

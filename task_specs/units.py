@@ -7,6 +7,8 @@ instead. Digits are ASCII and decimal; a leading zero is refused, because YAML r
 * whole     a number without a fraction: `2`, `2.0`, `1e3`
 * duration  numbers with units s, m, h, d, w, largest first, each once: `90s`, `1h30m`, `1.5h`,
             `10 m`. Case does not matter. A number without a unit only where the field names one.
+* Slurm's   a duration, or what sbatch(1) takes for --time: minutes, minutes:seconds,
+  time      hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds
 * size      a whole number of GB, or with a unit KB to PB (KiB, Ki and K mean the same 1024 bytes)
 * amount    for cpus and memory: `8` exactly, `8+` at least; for memory also `64GB` and `4x`,
             4 GB for each CPU
@@ -30,6 +32,7 @@ _WHOLE = r"(?:0|[1-9][0-9]*)"
 _NUMBER = re.compile(rf"[-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _DECIMAL = re.compile(rf"{_WHOLE}(?:\.[0-9]+)?")
 _PART = re.compile(rf"\s*({_WHOLE}(?:\.[0-9]+)?)\s*([a-z]*)")
+_SLURM = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}(?::\d{1,9}){0,2})", re.ASCII)
 _SIZE = re.compile(rf"({_WHOLE}(?:\.[0-9]+)?)\s*(?:([kmgtp])(?:i?b|i)?)?")
 _RANGE = re.compile(rf"({_WHOLE})\s*\.\.\s*({_WHOLE})")
 _GB = {
@@ -132,6 +135,29 @@ def _sum_s(typed: str, units: str) -> Decimal:
     if not typed:
         raise ValueError(f"empty; {units}")
     return total
+
+
+def slurm_time_s(text: str) -> float:
+    """Read a time limit of Slurm's in seconds, as sbatch does; 0 is no limit.
+
+    >>> [slurm_time_s(text) for text in ("90", "1:30", "4:00:00", "1-12", "1-12:30", "4h")]
+    [5400.0, 90.0, 14400.0, 129600.0, 131400.0, 14400.0]
+    """
+    match = _SLURM.fullmatch(text.strip())
+    if match is None:
+        try:
+            return duration_s(text)
+        except ValueError as error:
+            raise ValueError(f"{error}; or as sbatch has it: 90 (minutes), 4:00:00, 1-12") from None
+    days, parts = int(match[1] or 0), match[2].split(":")
+    first = "h" if match[1] or len(parts) > 2 else "m"  # noqa: PLR2004 - hours:minutes:seconds
+    sizes = [SECONDS[unit] for unit in "hms"["hms".index(first) :]]
+    total = days * SECONDS["d"] + sum(
+        int(part) * size for part, size in zip(parts, sizes, strict=False)
+    )
+    if total > LONGEST_S:
+        raise ValueError(f"longer than {LONGEST_S // 86_400} days; 0 is no limit")
+    return float(total)
 
 
 def size_gb(text: str) -> int:

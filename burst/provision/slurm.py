@@ -30,19 +30,19 @@ from burst.provision.rented import (
     cluster_name,
 )
 from burst.provision.slurm_job import hold, options
-from burst.provision.slurm_site import (
+from burst.provision.slurm_look import (
     JOBS,
     LOOK,
     LOOK_S,
-    Cluster,
     Job,
     Node,
     Shape,
     Site,
     read_jobs,
     read_site,
-    shapes,
+    script,
 )
+from burst.provision.slurm_site import Cluster, shapes
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Task
 
@@ -96,7 +96,7 @@ def offers(task: Task, clusters: Sequence[Cluster], home: Path, now: datetime) -
     """Ask the clusters what they have for a task; what is free now comes first.
 
     Slurm chooses among the nodes that a job fits, so the dearest of them is what it may cost. A
-    cluster that does not answer offers nothing, and is logged.
+    cluster that does not answer offers nothing, and is logged, as is what of it is not understood.
     """
     found: dict[tuple[str, str, str], tuple[Offer, bool]] = {}
     for cluster in clusters:
@@ -105,6 +105,8 @@ def offers(task: Task, clusters: Sequence[Cluster], home: Path, now: datetime) -
         except (BurstError, ValueError) as error:
             log.warning("Slurm cluster %s: %s", cluster.name, error)
             continue
+        if site.left_out:
+            log.warning("Slurm cluster %s: %s", cluster.name, site.left_out)
         for offer, free in _offers(task, cluster, site, now):
             place = (offer.pool, offer.zone, offer.machine_type)
             other, was_free = found.get(place, (offer, False))
@@ -115,7 +117,7 @@ def offers(task: Task, clusters: Sequence[Cluster], home: Path, now: datetime) -
 
 def look(cluster: Cluster, home: Path) -> Site:
     """Ask a cluster what it has; BurstError or ValueError if it does not say."""
-    return read_site(cluster.ssh(home).run(LOOK, limit_s=LOOK_S), cluster)
+    return read_site(cluster.ssh(home).run(script(LOOK), limit_s=LOOK_S), cluster.spot)
 
 
 def _offers(
@@ -316,9 +318,13 @@ class Slurm:
         cluster = self._clusters.get(place.pool)
         if cluster is None:
             return 0
-        said = self._ask(cluster, slurm_room.ask(options(cluster, "burst", place, {})))
         shape = Shape.parse(place.machine_type)
-        return slurm_room.read_room(said, cluster, place.zone, shape)
+        try:
+            said = self._ask(cluster, slurm_room.ask(options(cluster, "burst", place, {})))
+            return slurm_room.read_room(said, place.zone, shape)
+        except (BurstError, ValueError) as error:
+            log.info("Slurm cluster %s: what is vacant is not known: %s", cluster.name, error)
+            return 0
 
     def login(self, name: str, keys: Path) -> Login:
         """Return how a job's node is reached: through the login node, as a step of the job."""

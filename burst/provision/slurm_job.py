@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from burst.cost.placement import Place
 from burst.provision.rented import folder_of
-from burst.provision.slurm_site import Cluster, Shape
+from burst.provision.slurm_look import Shape
+from burst.provision.slurm_site import Cluster
 
 WARN_S = 120  # before its time limit a job's first process gets SIGUSR1
 HOLD_S = 3600  # how long a job waits for its agent
@@ -51,6 +52,6 @@ def options(cluster: Cluster, name: str, place: Place, labels: Mapping[str, str]
         kind = "" if shape.gpus.kind == "gpu" else f"{shape.gpus.kind}:"
         known["gres"] = f"gpu:{kind}{shape.gpus.count}"
     if cluster.time_s is not None:
-        known["time"] = max(1, int(-(-cluster.time_s // 60)))  # in minutes
+        known["time"] = int(-(-cluster.time_s // 60))  # in minutes, as sbatch rounds seconds
     yield from ("--parsable", "--no-requeue")
     yield from (f"--{option}={value}" for option, value in known.items() if value != "")

@@ -12,21 +12,22 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from burst.provision.slurm_site import LOOK, Cluster, Shape, Site, read_site
+from burst.provision.slurm_look import LOOK, Shape, Site, answers, read_site, script
 
 AT_ONCE_S = 60.0  # a start that is no further away: Slurm plans in minutes
 WAITS = frozenset({"None", "Priority", "Resources"})  # reasons of jobs that only lack room
+QUEUE = "squeue -h -r -t PENDING -o '%P|%r|%D'"
 _STARTS = re.compile(r"to start at (\d+)")
-_QUEUE = "squeue -h -r -t PENDING -o '%P|%r|%D'"
+_WAITING = re.compile(r"(.+)\|(.*)\|(\d+)(?:-\d+)?")  # for one to so many nodes
 
 
 def ask(options: Iterable[str]) -> str:
     """Return the shell command that asks all of this for a job with sbatch's options."""
     test = shlex.join(["sbatch", "--test-only", *options, "--wrap=true"])
-    return f"{LOOK}; echo ==\n{_QUEUE}; echo ==\nSLURM_TIME_FORMAT=%s {test} 2>&1 || true"
+    return script({**LOOK, "queue": QUEUE, "test": f"SLURM_TIME_FORMAT=%s {test} 2>&1 || true"})
 
 
-def read_room(text: str, cluster: Cluster, name: str, shape: Shape) -> int:
+def read_room(text: str, name: str, shape: Shape) -> int:
     """Return how many jobs of a shape could start in a partition, of what `ask` printed.
 
     None unless Slurm would start one now. Then as many nodes as have room for one and no pending
@@ -34,8 +35,8 @@ def read_room(text: str, cluster: Cluster, name: str, shape: Shape) -> int:
     not lower. Where jobs would have to make way for ours, one: Slurm does not say of how many.
     ValueError if something else was printed.
     """
-    *look, queue, test = text.split("==\n")
-    site = read_site("==\n".join(look), cluster)
+    site = read_site(text)
+    queue, test = answers(text, ["queue", "test"])
     starts = _STARTS.search(test)
     if starts is None or name not in site.partitions:
         return 0
@@ -57,8 +58,10 @@ def _rivals(site: Site, name: str) -> Iterator[str]:
 
 
 def _claims(queue: str) -> Iterator[tuple[set[str], int]]:
-    """Yield the partitions and the number of nodes of each pending job that only lacks room."""
-    for line in queue.splitlines():
-        names, reason, nodes = line.split("|")
-        if reason in WAITS:
-            yield set(names.split(",")), int(nodes.partition("-")[0])
+    """Yield the partitions and the number of nodes of each pending job that only lacks room.
+
+    A line that is not understood is no claim: what is vacant is a guess, and sbatch has the word.
+    """
+    for line in filter(None, map(_WAITING.fullmatch, queue.splitlines())):
+        if line[2] in WAITS:
+            yield set(line[1].split(",")), int(line[3])

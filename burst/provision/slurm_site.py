@@ -1,8 +1,7 @@
-"""What a Slurm cluster is: how it is reached, what its partitions have free, what that costs.
+"""What a Slurm cluster is: how it is reached, what a task can have of its nodes, what that costs.
 
 Clusters are the `Host` entries of `~/.slurm/config`, an OpenSSH configuration, which is where
 SkyPilot looks for them too. `pools.yaml` says what Slurm does not know: prices, account, limits.
-What `sinfo`, `scontrol` and `squeue` print is read here (their manual pages, Slurm 22.05).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -19,23 +18,13 @@ from typing import Any, TypeVar
 from burst.cost.quotes import Quote
 from burst.errors import SetupError
 from burst.provision.own import NO_PRICE, quote
+from burst.provision.slurm_look import UNTYPED, Node, Shape
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.accelerators import is_kind
 from burst.task_specs.model import Accelerators, Resources
-from burst.task_specs.units import duration_s
+from burst.task_specs.units import duration_s, slurm_time_s
 
 T = TypeVar("T")
-LOOK_S = 30.0
-UNTYPED = "gpu"  # the name of GPUs whose nodes do not name them
-LOOK = """date +%s; df -Pk "$HOME" | awk 'NR == 2 {print $4}'
-scontrol show config | grep -E '^PreemptType '; echo ==
-scontrol show partition -o; echo ==
-sinfo -h -N -O NodeList:128,Partition:128,StateCompact:24,CPUsState:48,Memory:24,AllocMem:24,\
-Gres:256,GresUsed:256"""
-JOBS = 'SLURM_TIME_FORMAT=%s squeue -h -t all -u "$(id -un)" -o "%i|%j|%T|%r|%N|%S|%e"'
-_USABLE = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv"})
-_GPU = re.compile(r"(?:^|,)gpu(?::(\(null\)|[^:(,]+))?:(\d+)(?=[(,]|$)")
-_SHAPE = re.compile(r"(\d+)CPU--(\d+)GB(?:--([^:]+):(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +38,7 @@ class Cluster:
     spot: tuple[str, ...] = ()  # partitions whose jobs are taken, besides those Slurm says
     account: str = ""
     qos: str = ""
-    time_s: float | None = None  # of a job; None: the partition's own
+    time_s: float | None = None  # of a job; 0: no limit; None: the partition's own
     wait_s: float | None = None  # how long a job may be pending, at most
     gpu: str = ""  # what GPUs are that Slurm does not name
 
@@ -81,94 +70,6 @@ class Cluster:
         """Return the price of a part of a node as pools.yaml says it."""
         priced = self.usd_per_hour is not None or self.usd_per_gpu_hour is not None
         return quote(self.price(shape, node), "pools.yaml" if priced else NO_PRICE, now)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What a job asks of its node. Written as SkyPilot writes Slurm's types: 8CPU--64GB--A100:2."""
-
-    cpus: int
-    memory_gb: int  # GiB; 0: as Slurm gives
-    gpus: Accelerators | None = None
-
-    def __str__(self) -> str:
-        gpus = f"--{self.gpus.kind}:{self.gpus.count}" if self.gpus else ""
-        return f"{self.cpus}CPU--{self.memory_gb}GB{gpus}"
-
-    @classmethod
-    def parse(cls, text: str) -> Shape:
-        """Read what `str` wrote; ValueError if it is something else."""
-        match = _SHAPE.fullmatch(text)
-        if match is None:
-            raise ValueError(f"{text} is no machine type of Slurm, as in 8CPU--64GB--A100:2")
-        gpus = Accelerators(kind=match[3], count=int(match[4])) if match[3] else None
-        return cls(cpus=int(match[1]), memory_gb=int(match[2]), gpus=gpus)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
-    """A queue of the cluster."""
-
-    name: str
-    up: bool
-    preemptible: bool
-    tier: int  # jobs of a higher one come first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A machine as a member of one partition."""
-
-    name: str
-    partition: str
-    usable: bool
-    cpus: int
-    cpus_free: int
-    memory_mb: int  # 1 where the site does not say
-    memory_free_mb: int
-    gpus: Mapping[str, int]
-    gpus_free: Mapping[str, int]
-
-    @property
-    def num_gpus(self) -> int:
-        """How many GPUs it has, of any kind."""
-        return sum(self.gpus.values())
-
-    @property
-    def whole(self) -> Shape:
-        """What a job that takes all of it has; the GPUs by their number, whatever their kinds."""
-        kind = next(iter(self.gpus), UNTYPED)
-        gpus = Accelerators(kind=kind, count=self.num_gpus) if self.num_gpus else None
-        return Shape(cpus=self.cpus, memory_gb=self.memory_mb // 1024, gpus=gpus)
-
-    def has_free(self, shape: Shape) -> bool:
-        """Whether a job of this shape could start now, as far as sizes tell."""
-        gpus = shape.gpus is None or self.gpus_free.get(shape.gpus.kind, 0) >= shape.gpus.count
-        memory = shape.memory_gb * 1024 <= self.memory_free_mb
-        return self.usable and self.cpus_free >= shape.cpus and memory and gpus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What a cluster said of itself."""
-
-    clock_s: float  # of the login node, since 1970
-    disk_free_bytes: int  # where its home is
-    partitions: Mapping[str, Partition]
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job, also one that ended some minutes ago."""
-
-    number: str
-    name: str
-    state: str  # Slurm's long form: PENDING, RUNNING, COMPLETING, ...
-    reason: str
-    node: str
-    starts: datetime | None  # or started; as Slurm expects while it is pending
-    ends: datetime | None  # or ended; by its time limit while it runs
 
 
 # pools.yaml ---------------------------------------------------------------------------------------
@@ -213,92 +114,10 @@ def _cluster(name: str, said: Mapping[str, Any], config: Path) -> Cluster:
         spot=(spot,) if isinstance(spot, str) else tuple(spot),
         account=said.get("account") or "",
         qos=said.get("qos") or "",
-        time_s=read("time", _duration),
-        wait_s=read("wait", _duration),
+        time_s=read("time", slurm_time_s),
+        wait_s=read("wait", duration_s),
         gpu=said.get("gpu") or "",
     )
-
-
-def _duration(text: str) -> float:
-    return duration_s(text, default="s")
-
-
-# What Slurm prints --------------------------------------------------------------------------------
-
-
-def read_site(text: str, cluster: Cluster) -> Site:
-    """Read what `LOOK` printed; ValueError if it is something else."""
-    head, partitions, nodes = text.split("==\n")
-    clock, disk_kb, *preempt = head.splitlines()
-    taken = "preempt/partition_prio" in "".join(preempt)
-    raw = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in partitions.splitlines() if line]
-    highest = max(map(_tier, raw), default=1)
-    return Site(
-        clock_s=float(clock),
-        disk_free_bytes=int(disk_kb) * 1024,
-        partitions={
-            one["PartitionName"]: Partition(
-                name=one["PartitionName"],
-                up=one.get("State") == "UP",
-                preemptible=one["PartitionName"] in cluster.spot
-                or (taken and _makes_way(one, highest)),
-                tier=_tier(one),
-            )
-            for one in raw
-        },
-        nodes=tuple(_node(line) for line in nodes.splitlines() if line.strip()),
-    )
-
-
-def _makes_way(partition: Mapping[str, str], highest: int) -> bool:
-    """Whether a higher partition may take what jobs of this one have.
-
-    slurm.conf(5), PreemptType=preempt/partition_prio: jobs of partitions with a higher
-    PriorityTier preempt those of lower ones, unless these say PreemptMode=OFF.
-    """
-    return partition.get("PreemptMode", "OFF") != "OFF" and _tier(partition) < highest
-
-
-def _tier(partition: Mapping[str, str]) -> int:
-    return int(partition.get("PriorityTier", 1))
-
-
-def _node(line: str) -> Node:
-    name, partition, state, cpus, memory, used_memory, gres, used_gres = line.split()
-    _, idle, _, total = (int(number) for number in cpus.split("/"))
-    gpus, used = _gpus(gres), _gpus(used_gres)
-    return Node(
-        name=name,
-        partition=partition.rstrip("*"),
-        usable=not state.endswith("*") and state.rstrip("~#!%@^+$-") in _USABLE,
-        cpus=total,
-        cpus_free=idle,
-        memory_mb=int(memory),
-        memory_free_mb=int(memory) - int(used_memory),
-        gpus=gpus,
-        gpus_free={kind: count - used.get(kind, 0) for kind, count in gpus.items()},
-    )
-
-
-def _gpus(gres: str) -> Mapping[str, int]:
-    found: dict[str, int] = {}
-    for typed, count in _GPU.findall(gres):
-        kind = UNTYPED if typed in {"", "(null)"} else typed
-        found[kind] = found.get(kind, 0) + int(count)
-    return found
-
-
-def read_jobs(text: str) -> tuple[Job, ...]:
-    """Read what `JOBS` printed."""
-    fields = (line.split("|") for line in text.splitlines() if line.count("|") == 6)  # noqa: PLR2004
-    return tuple(
-        Job(number, name, state, reason, node, _time(starts), _time(ends))
-        for number, name, state, reason, node, starts, ends in fields
-    )
-
-
-def _time(text: str) -> datetime | None:
-    return datetime.fromtimestamp(int(text), UTC) if text.isdecimal() else None
 
 
 # What of it a task can have -----------------------------------------------------------------------

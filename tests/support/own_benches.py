@@ -18,7 +18,8 @@ from burst.provision import hosts, rented
 from burst.provision.hosts import Hosts, read_hosts
 from burst.provision.rented import Clusters, RentedProvisioner, cluster_name
 from burst.provision.slurm import Slurm
-from burst.provision.slurm_site import Cluster, Shape, read_clusters
+from burst.provision.slurm_look import Shape
+from burst.provision.slurm_site import Cluster, read_clusters
 from burst.provision.ssh import Ssh
 from pool_bench import NODES, RUN
 from rented_bench import RentedBench

@@ -19,11 +19,23 @@ from burst.provision.inspection.port import (
     disk_finding,
     price,
 )
-from burst.provision.slurm_site import LOOK, LOOK_S, Cluster, Node, Partition, Site, read_site
+from burst.provision.slurm_look import (
+    LOOK,
+    LOOK_S,
+    Node,
+    Partition,
+    Site,
+    answers,
+    read_site,
+    script,
+)
+from burst.provision.slurm_site import Cluster
 
 MOST_SKEW_S = 30.0  # a job's end is told by Slurm's clock
 LEAST_DISK_BYTES = 2 * GIB
-ASK = f"{LOOK}; echo ==\nsqueue -h -r -t PENDING -o %P"
+ASK = script({**LOOK, "queue": "squeue -h -r -t PENDING -o %P"})
+NO_NODE = "no node of it can be used"
+USUAL = frozenset({"idle", "mix", "alloc", "comp"})  # states of nodes that are at work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +51,19 @@ class SlurmPool:
         return self.cluster.pool
 
     def rows(self) -> tuple[Row, ...]:
-        """Return one row for each partition."""
+        """Return one row for each partition, and one for what is not understood."""
         site, waiting = self._look()
-        return tuple(self._row(one, site, waiting) for one in site.partitions.values())
+        found = [self._row(one, site, waiting) for one in site.partitions.values()]
+        if site.left_out:
+            found.append(Row(pool=self.name, healthy=False, detail=site.left_out))
+        return tuple(found)
 
     def _look(self) -> tuple[Site, Counter[str]]:
         """Return what the cluster has, and how many jobs wait in each partition."""
         text = self.cluster.ssh(self.home).run(ASK, limit_s=LOOK_S)
-        *look, queue = text.split("==\n")
-        jobs = (name for line in queue.splitlines() for name in line.split(","))
-        return read_site("==\n".join(look), self.cluster), Counter(jobs)
+        (queue,) = answers(text, ["queue"])
+        jobs = (name for names in queue.split() for name in names.split(","))
+        return read_site(text, self.cluster.spot), Counter(jobs)
 
     def _row(self, partition: Partition, site: Site, waiting: Counter[str]) -> Row:
         nodes = _nodes(site, partition)
@@ -63,7 +78,7 @@ class SlurmPool:
             price=self._price(nodes),
             waiting=waiting[partition.name],
             healthy=partition.up and bool(nodes),
-            detail="" if nodes else "no node of it can be used",
+            detail="; ".join(filter(None, ("" if nodes else NO_NODE, _unusual(site, partition)))),
         )
 
     def _price(self, nodes: list[Node]) -> Price | None:
@@ -84,13 +99,21 @@ class SlurmPool:
             return (
                 Finding(pool=self.name, what="answers", works=False, detail=str(error), fix=fix),
             )
-        need = max(wanted.disk_bytes, LEAST_DISK_BYTES)
         return (
             Finding(pool=self.name, what="answers", works=True, detail="sinfo and squeue answer"),
-            disk_finding(self.name, "disk of its home", site.disk_free_bytes, need),
+            self._disk(site, max(wanted.disk_bytes, LEAST_DISK_BYTES)),
             self._clock(site),
             *self._partitions(site),
+            *self._not_understood(site),
         )
+
+    def _disk(self, site: Site, need_bytes: int) -> Finding:
+        what = "disk of its home"
+        if site.disk_free_bytes is None:
+            fix = 'see what `df -Pk "$HOME"` says on the login node'
+            told = "df does not say how much is free"
+            return Finding(pool=self.name, what=what, works=None, detail=told, fix=fix)
+        return disk_finding(self.name, what, site.disk_free_bytes, need_bytes)
 
     def _clock(self, site: Site) -> Finding:
         """Return what its clock is: a job's end is told by it, so half a minute off is too much."""
@@ -107,13 +130,26 @@ class SlurmPool:
             cpus = sum(node.cpus_free for node in nodes)
             market = "spot" if partition.preemptible else "on-demand"
             words = f"{market}, {len(nodes)} nodes, {cpus} CPUs free, {free} of {gpus} GPUs free"
+            states = _unusual(site, partition)
             yield Finding(
                 pool=self.name,
                 what=f"partition {partition.name}",
                 works=True if partition.up and nodes else None,
-                detail=words,
+                detail=f"{words}; {states}" if states else words,
                 fix=f"see why it is not up: sinfo -p {partition.name} -R",
             )
+
+    def _not_understood(self, site: Site) -> Iterator[Finding]:
+        if site.left_out:
+            fix = "see them all: sinfo -N -l; scontrol show partition"
+            what = "what it says"
+            yield Finding(pool=self.name, what=what, works=None, detail=site.left_out, fix=fix)
+
+
+def _unusual(site: Site, partition: Partition) -> str:
+    """Return how many nodes are in which state, of those that are neither idle nor at work."""
+    states = Counter(n.state for n in site.nodes if n.partition == partition.name)
+    return ", ".join(f"{number} {state}" for state, number in states.items() if state not in USUAL)
 
 
 def _nodes(site: Site, partition: Partition) -> list[Node]:

@@ -17,7 +17,7 @@ from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import MachineRequest
 from burst.provision.slurm import Slurm, look, offers
 from burst.provision.slurm_job import hold
-from burst.provision.slurm_site import LOOK, Cluster, Shape, read_clusters, read_jobs, read_site
+from burst.provision.slurm_site import Cluster, read_clusters
 from burst.provision.ssh import Login
 from burst.task_specs.model import Accelerators, Amount, Burst, Infra, Resources, Task
 from cli_scene import StillClock, at
@@ -129,33 +129,6 @@ def test_a_gpu_is_known_by_part_of_slurms_name_and_a_nameless_one_by_pools_yaml(
     assert offered(world, config, other, gpu="L40S") == ["slurm/lab/gpu 32CPU--0GB--gpu:2 0.000000"]
 
 
-@pytest.mark.parametrize(
-    ("gres", "used", "has", "free"),
-    [
-        ("gpu:2080ti:8(S:0-1)", "gpu:2080ti:3(IDX:0-2)", {"2080ti": 8}, {"2080ti": 5}),
-        ("gpu:3090:2", "gpu:3090:0(IDX:N/A)", {"3090": 2}, {"3090": 2}),
-        ("gpu:4(S:0-1)", "gpu:(null):3(IDX:0-2)", {"gpu": 4}, {"gpu": 1}),
-        ("gpu:8", "gpu:8", {"gpu": 8}, {"gpu": 0}),
-        (
-            "gpu:a100:2(S:0,2),gpu:1080ti:4(S:1)",
-            "gpu:a100:1(IDX:1),gpu:1080ti:4(IDX:0-3)",
-            {"a100": 2, "1080ti": 4},
-            {"a100": 1, "1080ti": 0},
-        ),
-        ("gpu:1g.10gb:7(S:0)", "gpu:1g.10gb:0", {"1g.10gb": 7}, {"1g.10gb": 7}),
-        ("gpu:h100:8,shard:h100:32", "gpu:h100:2,shard:h100:0", {"h100": 8}, {"h100": 6}),
-        ("mps:200,craynetwork:4", "mps:0", {}, {}),
-    ],
-)
-def test_gpus_in_every_form_that_slurm_prints(
-    world: World, config: Path, gres: str, used: str, has: dict[str, int], free: dict[str, int]
-) -> None:
-    said = lab(config).ssh(config.parent).run(LOOK)
-    line = f"n1 gpu* mix 48/16/0/64 524288 500000 {gres} {used}\n"
-    (node,) = read_site(said.rpartition("==\n")[0] + "==\n" + line, lab(config)).nodes
-    assert (node.gpus, node.gpus_free) == (has, free)
-
-
 def test_without_gpus_what_is_asked_for_or_the_whole_node(world: World, config: Path) -> None:
     asked = Resources(
         infra=Infra(cloud="slurm"),
@@ -178,6 +151,23 @@ def test_a_cluster_that_does_not_answer_offers_nothing(world: World, config: Pat
     assert offered(world, config, Resources()) == []
 
 
+def test_what_is_not_understood_is_logged_and_hides_nothing_else(
+    world: World, config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.lab.nodes[0].cpus = 0
+    wanted = Resources(accelerators=Accelerators(kind="H100-80GB", count=1))
+    assert len(offered(world, config, wanted)) == 1
+    assert "Slurm cluster lab: 2 lines of Slurm's left out" in caplog.text
+
+
+def test_what_is_free_now_is_offered_before_what_will_be(world: World, config: Path) -> None:
+    asked = Resources(cpus=Amount(value=1), memory_gb=Amount(value=1))
+    for state, first in (("", "gpu"), ("resv", "scav"), ("drain", "scav")):
+        world.lab.nodes[0].state = state
+        zones = [o.split()[0].rpartition("/")[2] for o in offered(world, config, asked)]
+        assert zones[0] == first
+
+
 def test_only_a_partition_that_makes_way_for_another_is_spot(world: World, config: Path) -> None:
     def spot(**said: object) -> list[str]:
         partitions = look(lab(config, **said), config.parent).partitions.values()
@@ -189,13 +179,6 @@ def test_only_a_partition_that_makes_way_for_another_is_spot(world: World, confi
     assert spot() == []
     world.lab.partitions[0].tier, world.lab.preempt = 10, "preempt/none"
     assert spot() == []
-
-
-def test_shapes_are_read_as_they_are_written() -> None:
-    for text in ("8CPU--64GB", "8CPU--64GB--A100:2", "1CPU--0GB--nvidia_h100_80gb:8"):
-        assert str(Shape.parse(text)) == text
-    with pytest.raises(ValueError, match=r"m6i.large is no machine type of Slurm"):
-        Shape.parse("m6i.large")
 
 
 def test_clusters_are_those_that_have_a_login(config: Path) -> None:
@@ -254,6 +237,18 @@ def test_where_others_would_make_way_one_is_vacant(world: World, config: Path) -
     assert slurm(world, config).vacant(QUARTER) == 0
 
 
+def test_a_cluster_that_is_silent_has_nothing_vacant_and_another_has(
+    world: World, config: Path
+) -> None:
+    pool = Slurm(read_clusters({}, config), config.parent, world.clock)
+    world.lab.down = True
+    assert pool.vacant(QUARTER) == 0
+    assert pool.vacant(replace(QUARTER, pool="slurm/lab2", machine_type="2CPU--4GB")) == 4
+    world.lab.down = False
+    world.lab.prints("date", "motd: welcome")
+    assert pool.vacant(QUARTER) == 0
+
+
 def test_what_is_not_there_is_not_vacant(world: World, config: Path) -> None:
     pool = slurm(world, config)
     assert pool.vacant(replace(QUARTER, pool="slurm/other")) == 0
@@ -276,6 +271,16 @@ def test_a_node_is_one_job_whatever_is_asked_twice(world: World, config: Path) -
     assert world.mine().script.startswith("#!/bin/bash\n")
     assert pool.states("burst-toy-abcdef-", refresh=True) == {N1: "up"}
     assert pool.states("burst-other-", refresh=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("time", "minutes"), [("90", 90), ("4:00:00", 240), ("1-12", 2160), ("0", 0), ("61s", 2)]
+)
+def test_a_time_limit_means_what_it_means_to_sbatch(
+    world: World, config: Path, time: str, minutes: int
+) -> None:
+    launch(slurm(world, config, time=time), config)
+    assert f"--time={minutes}" in world.lab.submitted()[0]
 
 
 def test_nameless_gpus_and_no_memory_are_asked_for_as_such(world: World, config: Path) -> None:
@@ -438,12 +443,6 @@ def test_an_end_is_waited_for_but_not_that_of_a_node_that_is_gone(
     pool.down(N1)
     assert world.clock.seconds >= 90  # so is a job of a lost node, until Slurm gives the node up
     assert world.mine().state == "COMPLETING"
-
-
-def test_other_peoples_lines_are_no_jobs() -> None:
-    assert read_jobs("slurm_load_jobs error\n\n") == ()
-    (job,) = read_jobs(f"7|{N1}|PENDING|Resources||N/A|N/A\n")
-    assert (job.number, job.name, job.node, job.starts) == ("7", N1, "", None)
 
 
 def test_the_script_that_holds_a_node_is_whole() -> None:

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from burst.errors import SpecError
+from burst.task_specs import units
 from burst.task_specs.places import Names
 from burst.task_specs.pools import read_pools
+
+OR_SBATCH = f"{units.UNITS}; or as sbatch has it: 90 (minutes), 4:00:00, 1-12 (written"
 
 
 def test_no_file_is_no_pools(tmp_path: Path) -> None:
@@ -131,6 +134,12 @@ def test_what_is_not_understood_of_alibaba_cloud_is_told(
         ("ssh: {lab: {hosts: [me@a]}}", "ssh.lab.hosts[0]: needs an address alone; write {ip: a, "),
         ('ssh: {lab: {hosts: ["a\\nb"]}}', "ssh.lab.hosts[0]: needs one word"),
         ("ssh: {lab: {port: \uff12\uff12, hosts: [a]}}", "ssh.lab.port: needs a port"),
+        ("slurm: {lab: {time: 4 hours}}", f"slurm.lab.time: not a duration; {OR_SBATCH}: 4 hours)"),
+        (
+            "slurm: {lab: {time: 9999-0}}",
+            "slurm.lab.time: longer than 3650 days; 0 is no limit (written: 9999-0)",
+        ),
+        ("slurm: {lab: {wait: 90}}", f"slurm.lab.wait: needs a unit; {units.UNITS} (written: 90)"),
         ("slurm: {lab: {spot: [~]}}", "slurm.lab.spot[0]: needs a single value, not nothing"),
         ("alibaba: {regions: [~]}", "alibaba.regions[0]: needs a single value"),
     ],

@@ -173,3 +173,27 @@ def test_ports() -> None:
     for text in ("0", "65536", "22:22", "9-8", "080", "http", "1-2-3"):
         with pytest.raises(ValueError, match="port"):
             units.ports(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("0", 0),
+        ("90:30", 5430),
+        ("04:00:00", 14_400),
+        ("1-0", 86_400),
+        ("2-12:30", 217_800),
+        ("1-00:00:30", 86_430),
+        ("4h", 14_400),
+        (" 1h30m ", 5400),
+    ],
+)
+def test_time_limits_in_every_form_of_sbatch(text: str, seconds: float) -> None:
+    assert units.slurm_time_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-5", "1-", "1:2:3:4", "1-2:3:4:5", "4x", "1.5", "UNLIMITED"])
+def test_what_is_no_time_limit_is_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(ValueError, match=r"as sbatch has it: 90 \(minutes\), 4:00:00, 1-12"):
+        units.slurm_time_s(text)

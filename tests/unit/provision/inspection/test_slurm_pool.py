@@ -68,9 +68,34 @@ def test_what_doctor_finds(cluster: SlurmStandIn, home: Path) -> None:
         "partition scav": True,
         "partition old": None,
     }
-    assert found["partition gpu"].detail == "on-demand, 1 nodes, 16 CPUs free, 2 of 8 GPUs free"
+    assert found["partition gpu"].detail == (
+        "on-demand, 1 nodes, 16 CPUs free, 2 of 8 GPUs free; 1 down*"
+    )
     off = pool(home, ahead_s=-40.0).findings(Wanted(disk_bytes=10**12))
     assert [one.what for one in off if one.works is False] == ["disk of its home", "clock"]
+
+
+def test_nodes_that_take_no_job_now_are_not_free_and_told(
+    cluster: SlurmStandIn, home: Path
+) -> None:
+    cluster.nodes[2].state = "resv"
+    gpu, scav, old = pool(home).rows()
+    assert (scav.free, scav.whole, scav.gpus_free, scav.gpus) == (0, 2, 2, 12)
+    assert [one.detail for one in (gpu, scav)] == ["1 down*", "1 resv"]
+    assert old.detail == "no node of it can be used; 1 idle*"
+
+
+def test_what_is_not_understood_is_told_beside_the_rest(cluster: SlurmStandIn, home: Path) -> None:
+    cluster.nodes[2].cpus = 0
+    cluster.prints("df", "df: no answer")
+    _, scav, _, left_out = pool(home).rows()
+    assert (scav.whole, scav.healthy) == (1, True)
+    words = "a line of Slurm's left out, as burst does not understand: n3 scav idle 0/0/0/0 262144"
+    assert left_out.detail.startswith(words)
+    assert not left_out.healthy
+    found = {one.what: one for one in pool(home).findings(Wanted())}
+    assert (found["what it says"].works, found["what it says"].detail) == (None, left_out.detail)
+    assert (found["disk of its home"].works, found["answers"].works) == (None, True)
 
 
 def test_a_cluster_that_does_not_answer_says_what_to_try(cluster: SlurmStandIn, home: Path) -> None:
