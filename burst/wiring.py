@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from importlib.util import find_spec
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from burst.cost.quotes import Quote
     from burst.cost.state import Limits
     from burst.errors import SetupError
-    from burst.ports import NodeRequest, Provisioner
+    from burst.ports import Provisioner
     from burst.provision.hosts import Host
     from burst.provision.k8s.client import Client
     from burst.provision.local import LocalMachine, LocalProvisioner
     from burst.provision.rented import Cloud, Clusters, RentedProvisioner
-    from burst.provision.slurm import Slurm
     from burst.provision.slurm_site import Cluster
     from burst.storage.lease import Lease, Owner
     from burst.storage.port import ObjectStore
@@ -170,22 +169,19 @@ def machines(
 
     `nodes` are those that there may be, with their pool.
     """
-    from burst.provision.rented import RentedProvisioner, Settings, cluster_name
+    from burst.provision.rented import Cloud, RentedProvisioner, Settings, cluster_name
 
     settings = Settings(
         home=home(),
         wanted=run.record.wish,
         lease_ttl_s=dead_man_s(),
         env=store_env(run.store.uri),
-        end_command=end_command,
-        held=kind == "slurm",
     )
     names = {cluster_name(run.record.run_id, node_id): pool for node_id, pool in nodes.items()}
-    if kind == "slurm":
-        jobs = _slurm(names)  # which also say since when a node is
-        return RentedProvisioner(jobs, jobs, settings, clock())
+    clusters = clusters_of(kind, names)
     cloud = cloud_of(run) if kind == "cloud" else None
-    return RentedProvisioner(clusters_of(kind, names), cloud, settings, clock(), nodes)
+    tells = clusters if isinstance(clusters, Cloud) else cloud  # since when a machine is
+    return RentedProvisioner(clusters, tells, settings, clock(), nodes)
 
 
 def cloud_of(run: Run) -> Cloud | None:
@@ -249,22 +245,34 @@ ASKED: Mapping[str, Callable[[set[str]], Cloud]] = {  # by kind of pool; of its 
 
 def clusters_of(kind: str, nodes: Mapping[str, str] = MappingProxyType({})) -> Clusters:
     """Return what makes and ends machines of a kind; `nodes` may be there, by name, with pool."""
-    if kind == "ssh":
-        from burst.provision.hosts import Hosts
+    return CLUSTERS[kind](nodes)
 
-        return Hosts(ssh_hosts(), home(), nodes)
-    if kind == "slurm":
-        return _slurm(nodes)
+
+def _hosts(nodes: Mapping[str, str]) -> Clusters:
+    from burst.provision.hosts import Hosts
+
+    return Hosts(ssh_hosts(), home(), nodes)
+
+
+def _slurm(nodes: Mapping[str, str]) -> Clusters:
+    from burst.provision.slurm import Slurm
+
+    return Slurm(slurm_clusters(), home(), clock(), nodes)
+
+
+def _skypilot(nodes: Mapping[str, str]) -> Clusters:
     from burst.provision import skypilot
 
+    del nodes  # it has a list of its own
     skypilot.prepare(home())
     return skypilot
 
 
-def _slurm(nodes: Mapping[str, str]) -> Slurm:
-    from burst.provision.slurm import Slurm
-
-    return Slurm(slurm_clusters(), home(), clock(), nodes)
+CLUSTERS: Mapping[str, Callable[[Mapping[str, str]], Clusters]] = {  # by kind; see kind_of
+    "ssh": _hosts,
+    "slurm": _slurm,
+    "cloud": _skypilot,
+}
 
 
 def _refresh_alibaba(task: Task) -> None:
@@ -337,36 +345,6 @@ def store_env(uri: str) -> Mapping[str, str]:
     return shared_env(uri, os.environ)
 
 
-def end_command(request: NodeRequest) -> str:
-    """Return the shell command by which a rented machine ends itself; "" where none can.
-
-    Lambda bills a machine that is shut down, and only the account's key, which stays here, ends it.
-    """
-    from burst.provision.hosts import release_command
-    from burst.provision.k8s import pod
-    from burst.provision.k8s.contexts import context_of
-    from burst.provision.pools import kind_of
-    from burst.provision.rented import cluster_name
-    from burst.provision.slurm_job import RELEASE
-    from burst.task_specs.infra import ENDED_BY_KEY
-
-    off = "sudo -n shutdown -h now"
-    place = request.choice.place
-    kind = kind_of(place.pool)
-    if kind == "ssh":
-        return release_command(cluster_name(request.run_id, request.node_id))
-    if kind == "slurm":
-        return RELEASE
-    if context_of(place.pool):
-        return pod.END
-    if place.pool in ENDED_BY_KEY:
-        return ""
-    if place.pool != "aws":
-        return off
-    names = f"{request.run_id} {request.node_id} {place.region}"
-    return f'"$BURST_PYTHON" -m burst.provision.ec2 {names} || {off}'
-
-
 def machine(task: Task, plan: Plan) -> Machine:
     """Return what the nodes of a plan's best candidate are, and where else they may be.
 
@@ -394,9 +372,9 @@ def sees_files(pool: str) -> bool:
 
     Each such node is asked for the run's folder before it becomes one.
     """
-    from burst.provision.pools import kind_of
+    from burst.task_specs.infra import SEES_FILES
 
-    return kind_of(pool) in {"local", "slurm"}
+    return pool.partition("/")[0] in SEES_FILES
 
 
 def _wish(task: Task) -> Mapping[str, Any]:
@@ -709,10 +687,10 @@ def offers(task: Task) -> tuple[Offer, ...]:
     task names Kubernetes and something it needs is not here, or pools.yaml is wrong.
     """
     from burst.cost.offers import candidates
-    from burst.provision.k8s import needs
 
     pools()  # what is wrong there is told before anything is asked
-    needs.check(str(c.infra.region or "") for c in task.candidates if c.infra.cloud == "k8s")
+    for cloud, check in NEEDS.items():
+        check(str(c.infra.region or "") for c in task.candidates if c.infra.cloud == cloud)
     here: tuple[Offer, ...] = (local_offer(),)
     named = {c.infra.cloud for c in task.candidates}
     if named <= {None, "local"} and (None not in named or candidates(task, here)):
@@ -730,6 +708,16 @@ def offers(task: Task) -> tuple[Offer, ...]:
     for error in unusable:
         log.warning("left out: %s (%s)", error.message, error.hint)
     return found
+
+
+def _needs_of_pods(contexts: Iterable[str]) -> None:
+    from burst.provision.k8s import needs
+
+    needs.check(contexts)
+
+
+# what a pool needs of this machine, by the cloud of `infra`; asked with the regions that are named
+NEEDS: Mapping[str, Callable[[Iterable[str]], None]] = {"k8s": _needs_of_pods}
 
 
 def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[SetupError]]:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from burst.task_specs.accelerators import advice_on
-from burst.task_specs.infra import ENDED_BY_KEY, ON_DEMAND_ONLY
+from burst.task_specs.infra import ENDED_BY_KEY, ON_DEMAND_ONLY, SEES_FILES
 from burst.task_specs.model import Mount, Task
 
-_HERE = (None, "local", "slurm", "ssh")
 _KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|ppk)", re.IGNORECASE)
 _PUBLIC = ("config", "known_hosts", "authorized_keys")
 
@@ -19,7 +18,7 @@ def advise(task: Task) -> Iterator[str]:
     """Yield what the person should know before machines are paid for."""
     yield from _on_machines(task)
     yield from _on_mounts(task)
-    clouds = {one.infra.cloud or "" for one in task.candidates} - {name or "" for name in _HERE}
+    clouds = {one.infra.cloud for one in task.candidates if one.infra.cloud} - SEES_FILES
     if clouds and (task.burst.run_uri or "").startswith("file:"):
         where = ", ".join(sorted(clouds))
         yield f"burst.run_uri is a folder of this machine, which machines on {where} cannot reach"

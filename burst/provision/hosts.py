@@ -22,9 +22,10 @@ from burst.cost.offers import Offer
 from burst.cost.placement import Place
 from burst.cost.quotes import Quote
 from burst.errors import BurstError, SetupError, TransientError
+from burst.ports import NodeRequest
 from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
 from burst.provision.refusals import RefusedError
-from burst.provision.rented import MachineRequest, folder_of
+from burst.provision.rented import MachineRequest, cluster_name, folder_of
 from burst.provision.ssh import Login, Ssh
 from burst.task_specs.model import Accelerators
 
@@ -183,6 +184,8 @@ class Hosts:
     `nodes` are those that there may be, by name, with their pool: of an earlier controller.
     """
 
+    held = False
+
     def __init__(
         self, hosts: Sequence[Host], home: Path, nodes: Mapping[str, str] = MappingProxyType({})
     ) -> None:
@@ -302,6 +305,10 @@ class Hosts:
         pools = {host.pool for host in silent}
         there += [n for n, pool in dict(self._unseen).items() if pool in pools and n not in mine]
         return {name: "up" for name in there if name.startswith(prefix)}
+
+    def end_command(self, request: NodeRequest) -> str:
+        """Return what frees a node's host."""
+        return release_command(cluster_name(request.run_id, request.node_id))
 
     def vacant(self, place: Place) -> int:
         """Return how many hosts of a place's shape nobody has."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from burst.cost.events import Refused
 from burst.cost.placement import Place, Reason
@@ -63,6 +63,15 @@ class Clusters(Protocol):
     Every call may block, and may be made from several threads at once. TransientError: nobody
     answers, the same call may work later.
     """
+
+    @property
+    def held(self) -> bool:
+        """Whether a machine is a job, whose first process waits to be its agent's supervisor."""
+        ...
+
+    def end_command(self, request: NodeRequest) -> str:
+        """Return the shell command by which a node's machine ends itself; "" where none can."""
+        ...
 
     def launch(self, request: MachineRequest) -> None:
         """Make a machine; of a name that has one already, nothing more. RefusedError: none."""
@@ -126,6 +135,7 @@ def _as_one(its: list[Machine]) -> Machine:
     )
 
 
+@runtime_checkable
 class Cloud(Protocol):
     """What the clouds themselves say of machines with a run's tags; see burst.provision.ec2."""
 
@@ -214,8 +224,6 @@ class Settings:
     wanted: Mapping[str, Any]  # disk, image and the like, in SkyPilot's words
     lease_ttl_s: float  # without a renewal for so long, a machine ends itself
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # store settings, tokens
-    end_command: Callable[[NodeRequest], str] = lambda _: "sudo -n shutdown -h now"
-    held: bool = False  # a node is a job, whose first process becomes the agent's supervisor
 
 
 @dataclass(slots=True)
@@ -420,9 +428,9 @@ class RentedProvisioner:
             "arguments": arguments,
             "env": {**self._settings.env, **request.env, **marks},
             "versions": {"python": python, **versions},
-            "end": self._settings.end_command(request),
+            "end": self._clusters.end_command(request),
             "grace_s": GRACE_S,
-            "held": self._settings.held,
+            "held": self._clusters.held,
         }
 
     def ssh(self, run_id: str, node_id: str) -> Ssh:

@@ -32,7 +32,8 @@ from burst.cost.quotes import (
     Quote,
 )
 from burst.errors import BurstError, SetupError, TransientError, UsageError, installing
-from burst.ports import Clock
+from burst.ports import Clock, NodeRequest
+from burst.provision import ends
 from burst.provision.alibaba.settings import Settings
 from burst.provision.k8s import contexts, pod
 from burst.provision.k8s.room import PodNode, PodSize, room
@@ -62,6 +63,7 @@ TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest 
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 NO_CLOUD = "SkyPilot has no cloud enabled"
 ClusterState = Literal["starting", "up", "broken"]
+held = False  # no machine waits for its agent; see burst.provision.rented.Clusters
 
 
 def prepare(home: Path) -> None:
@@ -425,6 +427,11 @@ def login(name: str, keys: Path) -> Login:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def end_command(request: NodeRequest) -> str:
+    """See burst.provision.ends."""
+    return ends.end_command(request)
 
 
 def vacant(place: Place) -> int:

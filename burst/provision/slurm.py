@@ -19,7 +19,7 @@ from types import MappingProxyType
 from burst.cost.offers import Offer
 from burst.cost.placement import Place
 from burst.errors import BurstError, SetupError, TransientError
-from burst.ports import Clock
+from burst.ports import Clock, NodeRequest
 from burst.provision import slurm_room
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import (
@@ -29,7 +29,7 @@ from burst.provision.rented import (
     by_node,
     cluster_name,
 )
-from burst.provision.slurm_job import hold, options
+from burst.provision.slurm_job import RELEASE, hold, options
 from burst.provision.slurm_look import (
     JOBS,
     LOOK,
@@ -158,6 +158,8 @@ class Slurm:
 
     `nodes` are those that there may be, by name, with their pool: of an earlier controller.
     """
+
+    held = True
 
     def __init__(
         self,
@@ -312,6 +314,11 @@ class Slurm:
 
     def keep(self, run_id: str) -> None:
         """Do nothing: a job's time limit is what it is."""
+
+    def end_command(self, request: NodeRequest) -> str:
+        """Return what cancels the job that runs it."""
+        del request
+        return RELEASE
 
     def vacant(self, place: Place) -> int:
         """Return how many jobs like a node's could start there now; see slurm_room.read_room."""

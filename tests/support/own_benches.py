@@ -152,7 +152,7 @@ class SlurmBench(RentedBench):
 
     def open(self) -> Provisioner:
         jobs = self.clusters()
-        settings = rented.Settings(home=self._home, wanted={}, lease_ttl_s=600.0, held=True)
+        settings = rented.Settings(home=self._home, wanted={}, lease_ttl_s=600.0)
         return RentedProvisioner(jobs, jobs, settings, self.clock)
 
     def _command(self, cluster: Cluster, *words: str) -> str:

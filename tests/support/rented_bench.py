@@ -14,7 +14,7 @@ import pytest
 
 from burst.cost.placement import Place
 from burst.errors import TransientError
-from burst.ports import Clock, Provisioner
+from burst.ports import Clock, NodeRequest, Provisioner
 from burst.provision import rented
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import NODE_TAG, RUN_TAG, Cloud, Clusters, Machine, RentedProvisioner
@@ -92,6 +92,12 @@ class ClustersOf:
         run_id, node_id = self._known.get(name, ("", ""))
         self._cloud.end(run_id, [node_id])
         self._known.pop(name, None)
+
+    held = False
+
+    def end_command(self, request: NodeRequest) -> str:
+        del request
+        return "true"
 
     def vacant(self, place: Place) -> int:
         del place

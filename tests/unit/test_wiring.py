@@ -10,14 +10,17 @@ from typing import cast
 
 import pytest
 
-from burst import wiring
+from burst import pool_wiring, wiring
 from burst.controller.runs import Run, record_of
-from burst.cost.offers import Offer, plan
+from burst.cost.offers import Offer, is_owned, plan
 from burst.cost.placement import Place
 from burst.cost.quotes import UNROUNDED, Quote
 from burst.errors import TransientError
+from burst.provision import ends
 from burst.provision.k8s.client import Pod
+from burst.provision.pools import kind_of
 from burst.provision.rented import SilentError
+from burst.task_specs.infra import CLOUDS, SEES_FILES
 from burst.task_specs.model import Accelerators
 from burst.task_specs.parse import parse
 
@@ -41,6 +44,19 @@ def test_a_node_asks_patiently_for_its_roles_keys(monkeypatch: pytest.MonkeyPatc
     boto = pytest.importorskip("botocore.session").Session()
     assert boto.get_config_variable("metadata_service_num_attempts") == 5
     assert boto.get_config_variable("metadata_service_timeout") == 5
+
+
+def test_every_kind_of_pool_stands_in_every_table() -> None:
+    """Who adds one learns here what there is to say of it."""
+    kinds = {kind_of(name) for name in CLOUDS}
+    assert set(wiring.CLUSTERS) == kinds - {"local"}
+    assert set(wiring.OWN) == kinds - {"local", "cloud"}
+    own = {name for name in CLOUDS if is_owned(name)}
+    assert own >= kinds - {"cloud"}
+    assert own <= set(pool_wiring.KINDS)
+    assert set(pool_wiring.NAMED_IN) == own - {"local"}
+    for table in (wiring.ASKED, wiring.NEEDS, ends.ENDS, SEES_FILES):
+        assert set(table) <= set(CLOUDS) & set(pool_wiring.KINDS)
 
 
 def gpus(pool: str, usd: str, kind: str, count: int) -> Offer:

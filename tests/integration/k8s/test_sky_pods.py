@@ -282,7 +282,7 @@ choices = [SimpleNamespace(place=place) for place in places]
 print("THERE", dict(wiring.cloud_of(SimpleNamespace(record=SimpleNamespace(choices=choices)))
                     .machines("toy-abcdef")))
 request = SimpleNamespace(choice=choices[0])
-print("ENDS", wiring.end_command(request) == pod.END)
+print("ENDS", wiring.clusters_of("cloud").end_command(request) == pod.END)
 """
     )
     assert "THERE {}" in told

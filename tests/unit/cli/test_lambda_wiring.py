@@ -91,7 +91,7 @@ def test_a_machine_does_not_end_itself_as_that_would_take_the_accounts_key() -> 
     asked = NodeRequest(
         run_id="toy-abcdef", node_id="n001", run_uri="s3://b/r", index=0, choice=choice("lambda")
     )
-    assert wiring.end_command(asked) == ""
+    assert skypilot.end_command(asked) == ""
 
 
 def test_prices_are_lambdas_own(account: LambdaEmulator) -> None:

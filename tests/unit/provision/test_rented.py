@@ -87,6 +87,11 @@ class FakeClusters:
     def login(self, name: str, keys: Path) -> Login:
         return Login(host="10.0.0.1", ip="10.0.0.1", user="ubuntu")
 
+    held = False
+
+    def end_command(self, request: NodeRequest) -> str:
+        return f"end {request.node_id}"
+
     def vacant(self, place: Place) -> int:
         return self.free
 
@@ -231,6 +236,17 @@ def test_agents_look_for_notices_where_machines_may_be_taken(
     told = json.loads(wire.data[-1])["arguments"]
     found = told[told.index("--cloud") + 1] if "--cloud" in told else None
     assert found == looks_for
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_agents_are_told_how_their_machine_ends_itself(
+    pool: RentedProvisioner, clusters: FakeClusters, wire: Wire, held: bool
+) -> None:
+    clusters.held = held
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    told = json.loads(wire.data[-1])
+    assert (told["end"], told["held"]) == ("end n001", held)
 
 
 @pytest.mark.parametrize("fault", [TransientError("500, try again"), SetupError("exit code 1")])

@@ -174,9 +174,15 @@ def test_c58_a_relative_run_uri_means_nothing_to_several_nodes(
     assert "a relative path with 2 nodes" in found
 
 
-def test_a_folder_of_this_machine_is_far_from_a_cloud(read: Callable[..., Task]) -> None:
-    task = read("resources: {infra: aws}\nburst: {run_uri: /runs}\n")
-    assert "machines on aws cannot reach" in task.warnings[0]
+@pytest.mark.parametrize(
+    ("infra", "far"), [("aws", True), ("ssh/lab", True), ("slurm/lab", False), ("local", False)]
+)
+def test_a_folder_of_this_machine_is_far_from_others(
+    read: Callable[..., Task], infra: str, far: bool
+) -> None:
+    task = read(f"resources: {{infra: {infra}}}\nburst: {{run_uri: /runs}}\n")
+    words = f"machines on {infra.partition('/')[0]} cannot reach"
+    assert any(words in one for one in task.warnings) is far
 
 
 @pytest.mark.parametrize(
