@@ -212,8 +212,17 @@ def _alibaba(alibaba: Fields) -> None:
         for name in ("usd", "on"):
             if not rate.has(name):
                 _missing(rate, name, "is missing, as in `cny: {usd: 0.14, on: 2026-12-01}`")
-        rate.read("usd", units.usd)
+        rate.read("usd", _usd_per_yuan)
         rate.read("on", _day)
+
+
+def _usd_per_yuan(text: str) -> float:
+    usd = units.usd(text)
+    if usd >= 1:
+        raise ValueError(
+            f"needs the dollars for one yuan, as in {1 / usd:.3g}, not yuan for a dollar"
+        )
+    return usd
 
 
 SECTIONS: Mapping[str, Check] = {

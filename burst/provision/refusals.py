@@ -6,7 +6,8 @@ codes"), Lambda Cloud (API, "error codes"), Compute Engine and Azure (their page
 allocation and of quota), Slurm (squeue(1), "JOB REASON CODES", and the messages of its
 slurm_errno.c), Kubernetes ("Authorization Overview", "Resource Quotas", "Images") and the
 registries behind it; `burst/...` are our own. The first kind whose words occur counts, in this
-order: a refusal for missing rights may well talk of instances and limits.
+order: a refusal for missing rights may well talk of instances and limits. Words that say little
+(403 Forbidden is an answer to many a thing) come after all others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import re
 
 from burst.cost.placement import Reason
 from burst.errors import BurstError
-from burst.provision.alibaba.codes import REASONS
+from burst.provision.alibaba.codes import REASONS, WIDE
+from burst.provision.alibaba.codes import reason_of as reason_of_code
 
 _WORDS: tuple[tuple[Reason, str], ...] = (
     (
@@ -26,7 +28,8 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         InvalidAccount AccountNotAllowed Invalid-qos InvalidQOS QOSNotAllowed Invalid-partition
         User's-group-not-permitted Access/permission-denied PendingVerification RequestExpired
         UnrecognizedClient Account.Arrearage global/invalid-address IAM_PERMISSION_DENIED
-        AuthorizationFailed Reason:-Unauthorized
+        AuthorizationFailed Reason:-Unauthorized (Blocked) currently-blocked
+        Unable-to-locate-credentials
         cannot-create-resource cannot-list-resource cannot-get-resource cannot-patch-resource
         cannot-delete-resource InvalidImageName pull-access-denied manifest-unknown""",
     ),
@@ -35,7 +38,8 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         "quota",
         """MaxSpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded QuotaExceed
         ServiceQuota QuotaNotEnough QuotaInsufficient VpcLimitExceeded AddressLimitExceeded
-        quota-exceeded AssocGrp AssocMax QOSGrp QOSMax QOSMin MaxJobs violates-accounting/QOS-policy
+        quota-exceeded exceeded-quota: Quota-*-exceeded AssocGrp AssocMax QOSGrp QOSMax QOSMin
+        MaxJobs violates-accounting/QOS-policy
         PartitionTimeLimit PartitionNodeLimit Requested-time-limit-is-invalid QOSJobLimit
         QOSResourceLimit QOSTimeLimit QOSUsageThreshold AssociationJobLimit
         AssociationResourceLimit AssociationTimeLimit AccountingPolicy MaxBillingPer MaxCpuPer
@@ -64,18 +68,22 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
 
 
 def _pattern(word: str) -> str:
-    """Let a hyphen stand for a space too: `no-capacity`, `no capacity`."""
-    return re.escape(word).replace(r"\-", "[- ]")
+    """Let a hyphen stand for a space too (`no-capacity`, `no capacity`), and a star for a name."""
+    return re.escape(word).replace(r"\-", "[- ]").replace(r"\*", r"\S+")
 
 
 def _words(reason: Reason, words: str) -> str:
-    codes = (rf"\b{re.escape(code)}(?![A-Za-z])" for code in REASONS.get(reason, ()))
-    return "|".join([*(_pattern(word) for word in words.split()), *codes])
+    codes = (code for code in REASONS.get(reason, ()) if code not in WIDE)
+    return "|".join([*(_pattern(word) for word in words.split()), *map(_code, codes)])
+
+
+def _code(code: str) -> str:
+    return rf"\b{re.escape(code)}(?![A-Za-z])"
 
 
 _PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
-    ("quota", re.compile(r"exceeded quota: ")),  # which Kubernetes answers with Forbidden
     *((reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS),
+    *((reason_of_code(code), re.compile(_code(code), re.IGNORECASE)) for code in WIDE),
 )
 LONGEST = 400
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

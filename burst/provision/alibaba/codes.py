@@ -48,6 +48,7 @@ REASONS: Mapping[Reason, tuple[str, ...]] = {
         "CategoryNotSupported",
     ),
 }
+WIDE = ("Forbidden", "OperationDenied")  # in a text of another cloud they may be anything
 OTHER_DISK = ("InvalidSystemDiskCategory", "InvalidDiskCategory", "CategoryNotSupported")
 BUSY = (  # the same call may work in a moment
     "Throttling",

@@ -105,6 +105,10 @@ rented: {dead_man: 29s}
         ("{cny: 0.14}", "cny: needs a mapping"),
         ("{cny: {usd: 0.14}}", "cny.on: is missing, as in `cny: {usd: 0.14, on: 2026-12-01}`"),
         ("{cny: {usd: much, on: 2026-12-01}}", "cny.usd: needs US dollars as a plain number"),
+        (
+            "{cny: {usd: 7.14, on: 2026-12-01}}",
+            "cny.usd: needs the dollars for one yuan, as in 0.14, not yuan for a dollar",
+        ),
         ("{cny: {usd: 0.14, on: today}}", "cny.on: needs a day, as in 2026-12-01 (written: today)"),
     ],
 )
