@@ -193,7 +193,12 @@ def asks_skypilot(pool: str | None) -> bool:
 
 def absent(pool: str) -> BurstError:
     """Return what is wrong with a name for which nothing was found, and what to do about it."""
-    kind = _kind(pool)
+    kind, _, part = pool.partition("/")
+    if kind in wiring.NEEDS:
+        try:
+            wiring.NEEDS[kind]([part])
+        except UsageError as missing:
+            return missing
     if kind == "alibaba":  # SkyPilot's own commands do not know it
         from burst.provision.alibaba.credentials import HINT
 

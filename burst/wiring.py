@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from burst.cost.offers import Offer, Plan
     from burst.cost.quotes import Quote
     from burst.cost.state import Limits
-    from burst.errors import SetupError
+    from burst.errors import BurstError, SetupError
     from burst.ports import Provisioner
     from burst.provision.hosts import Host
     from burst.provision.k8s.client import Client
@@ -720,14 +720,14 @@ def _needs_of_pods(contexts: Iterable[str]) -> None:
 NEEDS: Mapping[str, Callable[[Iterable[str]], None]] = {"k8s": _needs_of_pods}
 
 
-def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[SetupError]]:
+def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
     """Return what clouds, and Kubernetes, can give, and why some of them can give nothing."""
-    from burst.errors import SetupError
+    from burst.errors import SetupError, UsageError
     from burst.provision import skypilot
     from burst.provision.k8s.rates import priced, read_rates
     from burst.provision.pools import kind_of
 
-    unusable: dict[str, SetupError] = {}  # by cloud
+    unusable: dict[str, BurstError] = {}  # by cloud
     try:
         _refresh_alibaba(task)
     except SetupError as error:
@@ -744,12 +744,18 @@ def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[SetupError]]:
         found = _at_todays_price(found)
     except SetupError as error:  # SkyPilot's server, elsewhere, has a key; burst looks for itself
         unusable["lambda"] = error
-    found = tuple(offer for offer in found if offer.pool not in unusable)
+    for cloud, check in NEEDS.items():
+        named = (offer.pool.partition("/") for offer in found)
+        try:
+            check(part for name, _, part in named if name == cloud)
+        except UsageError as error:
+            unusable[cloud] = error
+    found = tuple(offer for offer in found if offer.pool.partition("/")[0] not in unusable)
     why = {error.message: error for error in unusable.values()}  # one may be that of both
     return priced(found, read_rates(pools()), clock().now()), list(why.values())
 
 
-def _as_one(errors: Sequence[SetupError]) -> SetupError:
+def _as_one(errors: Sequence[BurstError]) -> SetupError:
     from burst.errors import SetupError
 
     words = "; ".join(error.message for error in errors)

@@ -190,7 +190,7 @@ def test_a_pool_that_is_not_there(burst: Call) -> None:
         ("azure/eastus", 9, "sky check azure\n"),
         ("alibaba", 9, "no credentials\nhint: set ALIBABA_CLOUD_ACCESS_KEY_ID"),
         ("slurm/hpc", 2, "burst pools; ~/.slurm/config names the login nodes\n"),
-        ("k8s", 2, "burst pools; they are the kubeconfig's current context and those in pools"),
+        ("k8s", 2, "a kubeconfig (there is none at ~/.kube/config)\nhint: "),
         ("lcoal", 2, "error: there is no pool lcoal; did you mean local?\nhint: see the pools"),
         ("nowhere", 2, "error: there is no pool nowhere\nhint: see the pools"),
     ],

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from burst import wiring
+from burst import pool_wiring, wiring
+from burst.cost.offers import Offer
+from burst.cost.quotes import UNROUNDED, Quote
 from burst.errors import SetupError, UsageError
 from burst.provision import hosts, skypilot
 from burst.provision.k8s import needs
+from burst.task_specs.model import Accelerators
 from burst.task_specs.parse import parse
 
 CONFIG = """\
@@ -35,6 +40,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube/config").write_text(CONFIG.format(current="lab"))
     return tmp_path
+
+
+def offer(pool: str) -> Offer:
+    quote = Quote(
+        usd_per_hour=Decimal(1), source="t", observed_at=datetime.now(UTC), billing=UNROUNDED
+    )
+    return Offer(
+        pool=pool,
+        region="",
+        zone="",
+        machine_type="m",
+        cpus=8.0,
+        memory_gb=64.0,
+        accelerators=Accelerators(kind="H100", count=1),
+        spot=False,
+        quote=quote,
+    )
 
 
 def told(*contexts: str) -> tuple[str, str]:
@@ -77,6 +99,39 @@ def test_a_context_that_is_not_there_is_named(home: Path) -> None:
     (home / ".kube/config").write_text("{")
     with pytest.raises(SetupError, match="kubeconfig: "):
         needs.check(["lab"])
+
+
+@pytest.mark.parametrize("lacks", ["kubectl", ""])
+def test_pods_are_left_out_and_told_where_the_task_leaves_its_place_open(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lacks: str
+) -> None:
+    if lacks:
+        (home / lacks).unlink()
+    known = [offer("aws"), offer("k8s/lab")]
+    monkeypatch.setattr(skypilot, "prepare", lambda _: None)
+    monkeypatch.setattr(skypilot, "offers", lambda _: tuple(known))
+    task = parse(b"run: x\nresources: {accelerators: H100}", source="t")
+    there = ["local", "aws"] if lacks else ["local", "aws", "k8s/lab"]
+    assert [one.pool for one in wiring.offers(task)] == there
+    told = [
+        one for one in caplog.messages if "left out: infra k8s needs the command kubectl" in one
+    ]
+    assert len(told) == bool(lacks)
+
+
+@pytest.mark.parametrize(
+    ("pool", "lacks", "says"),
+    [
+        ("k8s", "nc", "infra k8s needs the command nc"),
+        ("k8s", ".kube/config", "infra k8s needs a kubeconfig (there is none at ~/.kube/config)"),
+        ("k8s/labb", "nothing", "infra k8s needs the context labb"),
+    ],
+)
+def test_who_looks_for_clusters_hears_what_is_missing(
+    home: Path, pool: str, lacks: str, says: str
+) -> None:
+    (home / lacks).unlink(missing_ok=True)
+    assert pool_wiring.absent(pool).message == says
 
 
 def test_the_kubeconfig_may_be_elsewhere_and_several(
