@@ -50,13 +50,18 @@ def _name(finding: Finding) -> str:
 def clear_up(*, yes: bool, as_json: bool) -> int:
     """List what runs left, and end it when told to: machines, then networks that none uses.
 
-    Return 9 if a pool does not say whether it has any machine.
+    Return the code of LeftoverError if something could not be removed, 9 if a pool does not say
+    whether it has any machine.
     """
     orphans = wiring.orphans()
     ended = _end_orphans(orphans, yes=yes, as_json=as_json)
-    removed = _remove_networks(yes=yes, as_json=as_json)
+    removed, kept = _remove_networks(yes=yes, as_json=as_json)
+    for words in kept:
+        sys.stderr.write(f"stays: {words}\n")
     if as_json:
-        print_json({"ended": ended, "removed": removed, "unknown": orphans.unknown})
+        print_json({"ended": ended, "removed": removed, "stays": kept, "unknown": orphans.unknown})
+    if kept:
+        return LeftoverError.exit_code
     return 9 if orphans.unknown else 0
 
 
@@ -78,24 +83,25 @@ def _end_orphans(orphans: wiring.Orphans, *, yes: bool, as_json: bool) -> list[d
     return told
 
 
-def _remove_networks(*, yes: bool, as_json: bool) -> list[str]:
-    """Remove what burst made in accounts for machines, and no machine uses. LeftoverError."""
+def _remove_networks(*, yes: bool, as_json: bool) -> tuple[list[str], list[str]]:
+    """Remove what burst made in accounts for machines, and no machine uses.
+
+    Return what is gone, and what stays and why.
+    """
     found = pool_wiring.idle_networks()
     if not as_json:
         sys.stdout.write("".join(f"{one}: no machine uses it\n" for one in found))
     words = f"{len(found)} networks and keys that no machine uses would be removed"
     if not found or not (yes or _agreed(words, "Remove them?")):
-        return []
-    removed, failed = [], []
+        return [], []
+    removed, kept = [], []
     for one in found:
         try:
             if one.remove():
                 removed.append(str(one))
         except BurstError as error:
-            failed.append(f"{one} stays: {error.message}")
-    if failed:
-        raise LeftoverError("; ".join(failed), hint="end what uses it, and try again")
-    return removed
+            kept.append(f"{one}: {error.message}")
+    return removed, kept
 
 
 def _agreed(words: str, question: str) -> bool:

@@ -352,6 +352,7 @@ def test_reaping_lists_and_ends_only_when_told_to(
     assert json.loads(said.out) == {
         "ended": [{"run": on.record.run_id, "machine": "i-1 (m6i.large) in us-east-1a"}],
         "removed": [],
+        "stays": [],
         "unknown": [],
     }
     assert ended == [on.store.uri]
@@ -394,7 +395,8 @@ def test_networks_that_no_machine_uses_are_removed_only_when_told_to(
     assert said.out.splitlines()[1:] == [f"{one}: no machine uses it" for one in there]
     assert (said.code, "add --yes" in said.err) == (2, True)
     said = burst("doctor", "--reap", "--yes", "--json")
-    assert json.loads(said.out) == {"ended": [], "removed": ["network vpc-1"], "unknown": []}
+    told = {"ended": [], "removed": ["network vpc-1"], "stays": [], "unknown": []}
+    assert json.loads(said.out) == told
 
 
 def test_a_network_that_cannot_be_removed_keeps_no_other_and_is_told(
@@ -404,4 +406,8 @@ def test_a_network_that_cannot_be_removed_keeps_no_other_and_is_told(
     monkeypatch.setattr(pool_wiring, "idle_networks", lambda: there)
     said = burst("doctor", "--reap", "--yes")
     assert (said.code, there[1].asked) == (10, 1)
-    assert "network vpc-1 stays: DependencyViolation" in said.err
+    assert said.err == "stays: network vpc-1: DependencyViolation\n"
+    said = burst("doctor", "--reap", "--yes", "--json")
+    assert said.code == 10
+    assert json.loads(said.out)["removed"] == ["network vpc-2"]
+    assert json.loads(said.out)["stays"] == ["network vpc-1: DependencyViolation"]
