@@ -54,21 +54,27 @@ def clear_up(*, yes: bool, as_json: bool) -> int:
     whether it has any machine.
     """
     orphans = wiring.orphans()
-    ended = _end_orphans(orphans, yes=yes, as_json=as_json)
+    ended, alive = _end_orphans(orphans, yes=yes, as_json=as_json)
     removed, kept = _remove_networks(yes=yes, as_json=as_json)
-    for words in kept:
+    stays = [*alive, *kept]
+    for words in stays:
         sys.stderr.write(f"stays: {words}\n")
     if as_json:
-        print_json({"ended": ended, "removed": removed, "stays": kept, "unknown": orphans.unknown})
-    if kept:
+        told = {"ended": ended, "removed": removed, "stays": stays, "unknown": orphans.unknown}
+        print_json(told)
+    if stays:
         return LeftoverError.exit_code
     return 9 if orphans.unknown else 0
 
 
-def _end_orphans(orphans: wiring.Orphans, *, yes: bool, as_json: bool) -> list[dict[str, str]]:
-    """End the rented machines of runs that nobody drives."""
+def _end_orphans(
+    orphans: wiring.Orphans, *, yes: bool, as_json: bool
+) -> tuple[list[dict[str, str]], list[str]]:
+    """End the rented machines of runs that nobody drives.
+
+    Return those that are ended, and the runs that could not be ended and why.
+    """
     found = orphans.found
-    told = [{"run": run.record.run_id, "machine": words} for run, words in found]
     if not as_json:
         lines = [words for _, words in found]
         if not found and not orphans.unknown:
@@ -77,10 +83,16 @@ def _end_orphans(orphans: wiring.Orphans, *, yes: bool, as_json: bool) -> list[d
     for words in orphans.unknown:
         sys.stderr.write(f"not known: {words}\n")
     if not found or not (yes or _agreed(f"{len(found)} machines would be ended", "End them?")):
-        return []
-    for run in {run.record.run_id: run for run, _ in found}.values():
-        release(run, now=True)
-    return told
+        return [], []
+    alive: dict[str, str] = {}
+    for name, run in {run.record.run_id: run for run, _ in found}.items():
+        try:
+            release(run, now=True)
+        except BurstError as error:
+            alive[name] = f"{name}: {error.message}"
+    machines = [(run.record.run_id, words) for run, words in found]
+    ended = [{"run": name, "machine": words} for name, words in machines if name not in alive]
+    return ended, list(alive.values())
 
 
 def _remove_networks(*, yes: bool, as_json: bool) -> tuple[list[str], list[str]]:

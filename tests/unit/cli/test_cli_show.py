@@ -17,7 +17,7 @@ from burst import pool_wiring, wiring
 from burst.cli.control import _victim
 from burst.controller.runs import Run
 from burst.controller.status import status_of
-from burst.errors import BurstError, UsageError
+from burst.errors import BurstError, LeftoverError, UsageError
 from cli_scene import Call, Scene
 
 
@@ -367,6 +367,27 @@ def test_reaping_lists_and_ends_only_when_told_to(
     assert (said.code, said.out) == (9, "")
     monkeypatch.setattr(wiring, "orphans", lambda: wiring.Orphans((), ()))
     assert burst("doctor", "--reap").out == "no machine of a run that nobody drives\n"
+
+
+def test_a_run_that_cannot_be_ended_keeps_no_other_and_is_told(
+    burst: Call, on: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(on, record=replace(on.record, run_id="toy-zzzzzz"))
+    ended: list[str] = []
+
+    def release(run: Run, *, now: bool) -> None:
+        if run is on:
+            raise LeftoverError("i-1 is still there")
+        ended.append(run.record.run_id)
+
+    found = ((on, "i-1"), (on, "i-2"), (other, "i-3"))
+    monkeypatch.setattr(wiring, "orphans", lambda: wiring.Orphans(found, ()))
+    monkeypatch.setattr(importlib.import_module("burst.cli.doctor"), "release", release)
+    said = burst("doctor", "--reap", "--yes", "--json")
+    assert (said.code, ended) == (10, ["toy-zzzzzz"])
+    told = json.loads(said.out)
+    assert told["ended"] == [{"run": "toy-zzzzzz", "machine": "i-3"}]
+    assert told["stays"] == [f"{on.record.run_id}: i-1 is still there"]
 
 
 class Network:
