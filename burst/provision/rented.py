@@ -8,11 +8,13 @@ itself, seldom, and at once when a node is in doubt.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -265,6 +267,8 @@ class RentedProvisioner:
         self._silent: frozenset[str] = frozenset()  # pools that did not answer, and were told of
         self._ending: dict[str, Future[None]] = {}
         self._times: Mapping[str, Machine] = {}
+        self._questions, self._answered = itertools.count(), -1  # put to the clouds, by number
+        self._answering = threading.Lock()
         self._look: Future[_Seen] | None = None
         self._seen: _Seen | None = None
         self._vacant: Future[tuple[Place, ...]] | None = None
@@ -475,18 +479,23 @@ class RentedProvisioner:
     def _ask_cloud(self, run_id: str) -> frozenset[str]:
         """Note what the clouds say of a run's machines; return the pools that are silent.
 
-        What a silent one said last stands.
+        What a silent one said last stands, and what was asked for later than an answer that is
+        slow to come.
         """
         if self._cloud is None:
             return frozenset()
+        question = next(self._questions)
         try:
             found, silent = self._cloud.machines(run_id), frozenset[str]()
         except SilentError as error:
             found, silent = error.machines, frozenset(error.silent)
             if silent != self._silent:
                 log.warning("%s", error)
-        self._silent = silent
-        self._times = {**self._times, **found}
+        with self._answering:
+            self._silent = silent
+            late = question < self._answered
+            self._answered = max(question, self._answered)
+            self._times = {**found, **self._times} if late else {**self._times, **found}
         return silent
 
     def _is_unknown(self, name: str, silent: Collection[str]) -> bool:

@@ -184,6 +184,40 @@ def until(pool: RentedProvisioner, what: Callable[[NodeView], bool]) -> NodeView
         time.sleep(0.01)  # noqa: TID251
 
 
+def test_an_answer_that_is_late_takes_nothing_back(
+    pool: RentedProvisioner, clusters: FakeClusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several threads ask; the first to do so is answered last, with what was true before."""
+    now, slow, asked = threading.Event(), threading.Event(), clusters.machines
+    clusters.since = {"n001": BEGIN}
+
+    def machines(run_id: str) -> Mapping[str, Machine]:
+        found = dict(asked(run_id))
+        if threading.current_thread() is first:
+            now.set()
+            assert slow.wait(5)
+            found["n003"] = replace(found["n001"], name="n003")
+        return found
+
+    monkeypatch.setattr(clusters, "machines", machines)
+    first = threading.Thread(target=pool.sweep, args=(REQUEST.run_id,))
+    first.start()
+    assert now.wait(5)
+    clusters.since["n002"] = BEGIN
+    clusters.until["n001"] = BEGIN
+    pool.sweep(REQUEST.run_id)
+    slow.set()
+    first.join(5)
+
+    def silent(_: str) -> Mapping[str, Machine]:
+        raise SilentError({"aws": TransientError("503")}, {})
+
+    monkeypatch.setattr(clusters, "machines", silent)
+    views = {view.node_id: view for view in pool.observe(REQUEST.run_id, ["n001", "n002"])}
+    assert views["n001"].until == BEGIN
+    assert {"n002", "n003"} <= set(views)
+
+
 def test_a_node_is_asked_then_running_with_its_agent_started(
     pool: RentedProvisioner, clusters: FakeClusters, wire: Wire
 ) -> None:
