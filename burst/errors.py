@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -135,6 +136,14 @@ class SetupError(BurstError):
     """A machine or account lacks something: a package, a right, a program, a setting."""
 
     exit_code = 9
+
+
+def together(errors: Iterable[BurstError]) -> SetupError:
+    """Return one error that says all that some do, what two of them say once."""
+    errors = tuple({error.message: error for error in errors}.values())
+    hints = dict.fromkeys(error.hint for error in errors if error.hint)
+    words = "; ".join(error.message for error in errors)
+    return SetupError(words, hint="; ".join(hints) or None)
 
 
 class LeftoverError(BurstError):

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from importlib.util import find_spec
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from burst.cost.offers import Offer, Plan
     from burst.cost.quotes import Quote
     from burst.cost.state import Limits
-    from burst.errors import BurstError, SetupError
+    from burst.errors import BurstError
     from burst.ports import Provisioner
     from burst.provision.hosts import Host
     from burst.provision.k8s.client import Client
@@ -687,6 +687,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
     task names Kubernetes and something it needs is not here, or pools.yaml is wrong.
     """
     from burst.cost.offers import candidates
+    from burst.errors import together
 
     pools()  # what is wrong there is told before anything is asked
     for cloud, check in NEEDS.items():
@@ -704,7 +705,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
     rented, unusable = _rented_offers(task)
     found = (*here, *rented)
     if unusable and not own and not candidates(task, found):
-        raise unusable[0] if len(unusable) == 1 else _as_one(unusable)
+        raise unusable[0] if len(unusable) == 1 else together(unusable)
     for error in unusable:
         log.warning("left out: %s (%s)", error.message, error.hint)
     return found
@@ -753,13 +754,6 @@ def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
     found = tuple(offer for offer in found if offer.pool.partition("/")[0] not in unusable)
     why = {error.message: error for error in unusable.values()}  # one may be that of both
     return priced(found, read_rates(pools()), clock().now()), list(why.values())
-
-
-def _as_one(errors: Sequence[BurstError]) -> SetupError:
-    from burst.errors import SetupError
-
-    words = "; ".join(error.message for error in errors)
-    return SetupError(words, hint="; ".join(filter(None, (error.hint for error in errors))))
 
 
 def _ssh_offers(task: Task) -> tuple[Offer, ...]:

@@ -31,7 +31,7 @@ from burst.cost.quotes import (
     BillingRule,
     Quote,
 )
-from burst.errors import BurstError, SetupError, TransientError, UsageError, installing
+from burst.errors import BurstError, SetupError, TransientError, UsageError, installing, together
 from burst.ports import Clock, NodeRequest
 from burst.provision import ends
 from burst.provision.alibaba.settings import Settings
@@ -62,6 +62,7 @@ POOLS = dict.fromkeys(contexts.SKY_CLOUDS, contexts.POOL)  # what SkyPilot calls
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
 NO_CLOUD = "SkyPilot has no cloud enabled"
+DUMB = "see whether its server answers: sky api info; start it anew: sky api stop"
 ClusterState = Literal["starting", "up", "broken"]
 held = False  # no machine waits for its agent; see burst.provision.rented.Clusters
 
@@ -83,10 +84,10 @@ def offers(task: Task) -> tuple[Offer, ...]:
     """Return what the enabled clouds can give for the task's candidates, zone by zone.
 
     Prices are those of SkyPilot's catalog, as old as its files here. SetupError when SkyPilot is
-    not installed or no cloud is enabled.
+    not installed or does not answer, or no cloud is enabled.
     """
     _sky()
-    with _errors():
+    with _asking():
         theirs = [c for c in task.candidates if kind_of(c.infra.cloud or "") == "cloud"]
         named = {name for c in theirs if (name := _cloud(c.infra)) is not None}
         enabled, lame = _rentable([n for n in _enabled(named) if _has(n)])
@@ -107,7 +108,7 @@ def enabled_clouds() -> tuple[str, ...]:
     Starts SkyPilot's API server if none runs, which takes some seconds.
     """
     _sky()
-    with _errors():
+    with _asking():
         return tuple(name for name in _enabled(set()) if not is_owned(_pool(name)))
 
 
@@ -193,11 +194,13 @@ def _rentable(enabled: list[str]) -> tuple[list[str], Mapping[str, SetupError]]:
 
 def _unusable(named: set[str], lame: Mapping[str, SetupError]) -> SetupError:
     """Return why nothing can be rented at some clouds, or at any if none is named."""
-    known = [lame[name] for name in sorted(named or lame) if name in lame]
-    if known:
-        return known[0]
-    words = f"SkyPilot cannot use {', '.join(sorted(named))}" if named else NO_CLOUD
-    return SetupError(words, hint=f"see what it wants: {' '.join(['sky check', *sorted(named)])}")
+    errors = [lame[name] for name in sorted(named or lame) if name in lame]
+    others = sorted(named - lame.keys())
+    if others or not errors:
+        words = f"SkyPilot cannot use {', '.join(others)}" if others else NO_CLOUD
+        hint = f"see what it wants: {' '.join(['sky check', *others])}"
+        errors.append(SetupError(words, hint=hint))
+    return together(errors)
 
 
 def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer]:
@@ -529,6 +532,16 @@ def _hush() -> None:
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    """Be `_errors` for a person who waits for the answer: say what to do when there is none."""
+    try:
+        with _errors():
+            yield
+    except TransientError as error:
+        raise SetupError(error.message, hint=DUMB) from error
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -60,6 +61,11 @@ def test_who_names_none_hears_only_of_those_that_would_be_there(
 @pytest.mark.parametrize(
     ("clouds", "says", "hint"),
     [
+        (
+            ["gcp", "lambda"],
+            f"{LAMBDA_SAYS}; SkyPilot cannot use gcp",
+            "sky api stop; see what it wants: sky check gcp",
+        ),
         (["lambda"], LAMBDA_SAYS, "sky api stop"),
         (["gcp"], "SkyPilot cannot use gcp", "see what it wants: sky check gcp"),
         (["ibm", "gcp"], "SkyPilot cannot use gcp, ibm", "see what it wants: sky check gcp ibm"),
@@ -79,3 +85,16 @@ def test_without_any_cloud_it_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(skypilot, "_enabled", lambda _: [])
     with pytest.raises(SetupError, match="SkyPilot has no cloud enabled"):
         ask("'*'")
+
+
+def test_a_server_that_does_not_answer_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dead(_: object) -> list[str]:
+        raise RuntimeError("Could not connect to SkyPilot API server at http://127.0.0.1:46580")
+
+    monkeypatch.setattr(skypilot, "_enabled", dead)
+    for call in (partial(ask, "aws"), skypilot.enabled_clouds):
+        with pytest.raises(SetupError, match="Could not connect") as caught:
+            call()
+        assert "sky api stop" in (caught.value.hint or "")
