@@ -10,7 +10,7 @@ import pytest
 from fake_world import LIMITS, Deadly, Killed, World
 
 from burst.controller.account import legs
-from burst.controller.book import read_history
+from burst.controller.book import entries, read_history
 from burst.cost.state import Done
 from burst.errors import OwnedError
 from burst.provision.fake import Faults
@@ -55,6 +55,9 @@ def test_the_word_of_a_node_s_cloud_is_a_notice_though_its_agent_hears_nothing(
     ((saved, nodes),) = before
     assert saved > 0
     assert nodes == ["n001", "n002", "n003", "n004"]
+    events = (entry.get("event") or {} for _, entry in entries(Journal(world.store)))
+    (told,) = (event for event in events if event.get("type") == "NoticeGiven")
+    assert (told["node_id"], told["deadline_s"]) == ("n003", 4.0)
 
 
 def test_a_lost_head_starts_over_from_the_last_checkpoint(world: World) -> None:

@@ -114,7 +114,7 @@ def test_without_the_right_to_see_all_pods_there_is_no_capacity_to_tell() -> Non
 
 
 def test_a_cluster_that_will_do() -> None:
-    wanted = Wanted(machines=(offer(1), offer(1, "aws")), nodes=3, gpus=True)
+    wanted = Wanted(machines=(offer(1), offer(2, "aws")), nodes=3, gpus=True)
     told = found(pool(Asked(labels=frozenset({"580.95.05"}))), wanted)
     assert {name: one.works for name, one in told.items()} == {
         "answers": True,
