@@ -62,7 +62,7 @@ def undisturbed(workdir: Path = TOY, argument: str = "", threads: int = 1) -> st
         check=True,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1500,  # on a machine that does other things too
     )
     return weights(done.stdout + done.stderr)
 
