@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.errors import BurstError, SetupError, UsageError
 from burst.task_specs.infra import CLOUDS
 from burst.task_specs.problems import nearest
@@ -38,7 +38,7 @@ def _local() -> Sequence[Inspected]:
     return [
         LocalPool(
             look=wiring.this_machine,
-            quote=wiring.local_quote,
+            quote=plan_wiring.local_quote,
             nodes=lambda: wiring.local_pool().living(),
             driver=driver_here,
             torch=_torch_here(),
@@ -194,9 +194,9 @@ def asks_skypilot(pool: str | None) -> bool:
 def absent(pool: str) -> BurstError:
     """Return what is wrong with a name for which nothing was found, and what to do about it."""
     kind, _, part = pool.partition("/")
-    if kind in wiring.NEEDS:
+    if kind in plan_wiring.NEEDS:
         try:
-            wiring.NEEDS[kind]([part])
+            plan_wiring.NEEDS[kind]([part])
         except UsageError as missing:
             return missing
     if kind == "alibaba":  # SkyPilot's own commands do not know it
@@ -305,7 +305,7 @@ def _wanted(task: Task | None) -> tuple[Wanted, Sequence[Finding]]:
     problems: list[Finding] = []
     there: tuple[Offer, ...] = ()
     try:
-        offered = wiring.offers(task)
+        offered = plan_wiring.offers(task)
         there = tuple(one.offer for one in candidates(task, offered))
     except BurstError as error:
         fix = error.hint or ""

@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from burst.controller.book import History
     from burst.controller.loop import Controller, Watcher
     from burst.controller.networks import Networks
-    from burst.controller.runs import Machine, Run, Runs
-    from burst.cost.offers import Offer, Plan
-    from burst.cost.quotes import Quote
+    from burst.controller.runs import Run, Runs
     from burst.cost.state import Limits
-    from burst.errors import BurstError
     from burst.ports import Provisioner
     from burst.provision.hosts import Host
     from burst.provision.k8s.client import Client
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
     from burst.provision.slurm_site import Cluster
     from burst.storage.lease import Lease, Owner
     from burst.storage.port import ObjectStore
-    from burst.task_specs.model import Task
     from burst.task_specs.places import Known, Names
 
 log = logging.getLogger(__name__)
@@ -275,39 +271,6 @@ CLUSTERS: Mapping[str, Callable[[Mapping[str, str]], Clusters]] = {  # by kind; 
 }
 
 
-def _refresh_alibaba(task: Task) -> None:
-    """Have the prices be of now where the task may run at Alibaba Cloud and somebody can pay."""
-    from burst.errors import SetupError
-    from burst.provision import skypilot
-    from burst.provision.alibaba import credentials
-    from burst.provision.alibaba.settings import read_settings
-
-    named = {c.infra.cloud for c in task.candidates}
-    said = pools().get("alibaba") or {}
-    if "alibaba" not in named and not (None in named and said):
-        return
-    found = credentials.find(os.environ, Path.home())
-    if found is None:
-        raise SetupError("no credentials for Alibaba Cloud", hint=credentials.HINT)
-    regions = sorted({str(c.infra.region) for c in task.candidates if c.infra.cloud == "alibaba"
-                      and c.infra.region})  # fmt: skip
-    usual = {"regions": regions} if regions and "regions" not in said else {}
-    skypilot.refresh_alibaba(read_settings({**usual, **said}, found.region), clock())
-
-
-def _at_todays_price(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    """Put Lambda's own price for that of SkyPilot's catalog, which may be of long ago.
-
-    SetupError without a key for it.
-    """
-    if not any(offer.pool == "lambda" for offer in offers):
-        return offers
-    from burst.provision.lambda_cloud.api import connect
-    from burst.provision.lambda_cloud.cloud import at_todays_price
-
-    return at_todays_price(offers, connect(os.environ, clock()), clock().now())
-
-
 def ssh_hosts() -> tuple[Host, ...]:
     """Return the plain SSH hosts that pools.yaml names."""
     from burst.provision.hosts import read_hosts
@@ -345,28 +308,6 @@ def store_env(uri: str) -> Mapping[str, str]:
     return shared_env(uri, os.environ)
 
 
-def machine(task: Task, plan: Plan) -> Machine:
-    """Return what the nodes of a plan's best candidate are, and where else they may be.
-
-    A run on this machine stays on it; all others may go from one's own machines to rented ones.
-    """
-    from burst.controller.runs import Machine
-    from burst.cost.offers import alike, choices_of
-
-    best, found = plan.candidates[0].offer, alike(plan.candidates)
-    shared = best.pool == "local"
-    return Machine(
-        cpus=int(best.cpus),
-        gpus=best.accelerators.count if best.accelerators else 0,
-        wanted=plan.candidates[0].accelerators,
-        choices=choices_of(task, found),
-        shared=shared,
-        own=any(candidate.offer.owned for candidate in found),
-        same_files=all(sees_files(candidate.offer.pool) for candidate in found),
-        wish={} if shared else _wish(task),
-    )
-
-
 def sees_files(pool: str) -> bool:
     """Whether nodes of a pool see this machine's files: a Slurm cluster has a file system for it.
 
@@ -375,22 +316,6 @@ def sees_files(pool: str) -> bool:
     from burst.task_specs.infra import SEES_FILES
 
     return pool.partition("/")[0] in SEES_FILES
-
-
-def _wish(task: Task) -> Mapping[str, Any]:
-    """Return what the task says of its machines besides their kind and place."""
-    from burst.controller.runs import packed_mounts
-    from burst.task_specs.skypilot import mount_keys
-
-    first = task.candidates[0]
-    packed = packed_mounts(task)
-    mounts = mount_keys(mount for mount in task.mounts if mount not in packed)
-    wish = {
-        "disk_size": first.disk_size_gb,
-        "image_id": first.image_id,
-        "file_mounts": mounts or None,
-    }
-    return {name: value for name, value in wish.items() if value is not None}
 
 
 def limits(run: Run) -> Limits:
@@ -675,138 +600,3 @@ def disk_free(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def offers(task: Task) -> tuple[Offer, ...]:
-    """Return what every pool can give.
-
-    SSH hosts and Slurm clusters are asked when the task names them or this machine does not fit;
-    the clouds when the task names one, or leaves the place open and none of one's own machines
-    fits: asking starts SkyPilot's server, and takes seconds. Clouds that cannot be used are told
-    and left out; SetupError if the task names some and nothing else fits it. UsageError when the
-    task names Kubernetes and something it needs is not here, or pools.yaml is wrong.
-    """
-    from burst.cost.offers import candidates
-    from burst.errors import together
-
-    pools()  # what is wrong there is told before anything is asked
-    for cloud, check in NEEDS.items():
-        check(str(c.infra.region or "") for c in task.candidates if c.infra.cloud == cloud)
-    here: tuple[Offer, ...] = (local_offer(),)
-    named = {c.infra.cloud for c in task.candidates}
-    if named <= {None, "local"} and (None not in named or candidates(task, here)):
-        return here
-    for kind, ask in OWN.items():
-        here = (*here, *(ask(task) if named & {None, kind} else ()))
-    own = named <= {None, "local", *OWN}
-    stays = named & OWN.keys() or task.burst.pools.overflow_after_s is None
-    if own and (None not in named or (stays and candidates(task, here))):
-        return here
-    rented, unusable = _rented_offers(task)
-    found = (*here, *rented)
-    if unusable and not own and not candidates(task, found):
-        raise unusable[0] if len(unusable) == 1 else together(unusable)
-    for error in unusable:
-        log.warning("left out: %s (%s)", error.message, error.hint)
-    return found
-
-
-def _needs_of_pods(contexts: Iterable[str]) -> None:
-    from burst.provision.k8s import needs
-
-    needs.check(contexts)
-
-
-# what a pool needs of this machine, by the cloud of `infra`; asked with the regions that are named
-NEEDS: Mapping[str, Callable[[Iterable[str]], None]] = {"k8s": _needs_of_pods}
-
-
-def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
-    """Return what clouds, and Kubernetes, can give, and why some of them can give nothing."""
-    from burst.errors import SetupError, UsageError
-    from burst.provision import skypilot
-    from burst.provision.k8s.rates import priced, read_rates
-    from burst.provision.pools import kind_of
-
-    unusable: dict[str, BurstError] = {}  # by cloud
-    try:
-        _refresh_alibaba(task)
-    except SetupError as error:
-        unusable["alibaba"] = error
-    asked = tuple(one for one in task.candidates if one.infra.cloud not in unusable)
-    found: tuple[Offer, ...] = ()
-    if any(kind_of(one.infra.cloud or "") == "cloud" for one in asked):
-        try:
-            skypilot.prepare(home())
-            found = skypilot.offers(replace(task, candidates=asked))
-        except SetupError as error:
-            unusable[""] = error
-    try:
-        found = _at_todays_price(found)
-    except SetupError as error:  # SkyPilot's server, elsewhere, has a key; burst looks for itself
-        unusable["lambda"] = error
-    for cloud, check in NEEDS.items():
-        named = (offer.pool.partition("/") for offer in found)
-        try:
-            check(part for name, _, part in named if name == cloud)
-        except UsageError as error:
-            unusable[cloud] = error
-    found = tuple(offer for offer in found if offer.pool.partition("/")[0] not in unusable)
-    why = {error.message: error for error in unusable.values()}  # one may be that of both
-    return priced(found, read_rates(pools()), clock().now()), list(why.values())
-
-
-def _ssh_offers(task: Task) -> tuple[Offer, ...]:
-    from burst.provision import hosts
-
-    known = ssh_hosts()
-    _warn_of_unknown(task, "ssh", {host.pool for host in known}, home() / "pools.yaml")
-    return hosts.offers(known, home(), clock().now())
-
-
-def _slurm_offers(task: Task) -> tuple[Offer, ...]:
-    from burst.provision import slurm
-
-    known = slurm_clusters()
-    _warn_of_unknown(task, "slurm", {cluster.pool for cluster in known}, slurm_config())
-    return slurm.offers(task, known, home(), clock().now())
-
-
-OWN: Mapping[str, Callable[[Task], tuple[Offer, ...]]] = {
-    "ssh": _ssh_offers,
-    "slurm": _slurm_offers,
-}
-
-
-def _warn_of_unknown(task: Task, kind: str, known: set[str], where: Path) -> None:
-    """Say which pools of a kind the task names and that file does not."""
-    for infra in {candidate.infra for candidate in task.candidates}:
-        pool = "/".join(part for part in (infra.cloud, infra.region) if part)
-        if infra.cloud == kind and not any(f"{name}/".startswith(f"{pool}/") for name in known):
-            there = ", ".join(sorted(known)) or f"no {kind} pool"
-            log.warning("the task names %s; %s has %s", pool, where, there)
-
-
-def local_offer() -> Offer:
-    """Return what this machine can give."""
-    from burst.cost.offers import Offer
-
-    found = this_machine()
-    return Offer(
-        pool="local",
-        region="",
-        zone="",
-        machine_type=socket.gethostname(),
-        cpus=float(found.cpus),
-        memory_gb=found.memory_gb,
-        accelerators=found.accelerators,
-        spot=False,
-        quote=local_quote(found),
-    )
-
-
-def local_quote(machine: LocalMachine) -> Quote:
-    """Return the price of a node on this machine."""
-    from burst.provision.own import quote
-
-    return quote(machine.usd_per_node_hour, machine.price_source, clock().now())

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.cli import words
 from burst.cli.output import print_json
 from burst.cli.summary import summary, summary_lines
@@ -41,7 +41,7 @@ def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -
     confirm(plan, yes=yes)
     env = user_env(task)
     run = wiring.runs().create(
-        task, wiring.machine(task, plan), text=dump(task), now=wiring.clock().now()
+        task, plan_wiring.machine(task, plan), text=dump(task), now=wiring.clock().now()
     )
     return _drive(run, env, detach=detach, as_json=as_json, resumed=False)
 

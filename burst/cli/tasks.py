@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.cli.output import plain, print_json, table
 from burst.cli.words import dollars, human_time, plural
 from burst.cost.network import island
@@ -68,7 +68,7 @@ def user_env(task: Task) -> Mapping[str, str]:
 
 def plan_of(task: Task) -> Plan:
     """Return where the task can run; NoOfferError with reasons when nowhere."""
-    made = plan_offers(task, wiring.offers(task))
+    made = plan_offers(task, plan_wiring.offers(task))
     _require_candidates(task, made)
     return made
 
@@ -111,14 +111,14 @@ def check_file(file: Path, given: Given, *, as_json: bool) -> None:
 def plan_file(file: Path, given: Given, *, as_json: bool, for_run: bool = False) -> None:
     """Print the plan of a file; nothing is started. `for_run`: refuse what a run would."""
     task = read_task(file, given)
-    made = plan_offers(task, wiring.offers(task))
+    made = plan_offers(task, plan_wiring.offers(task))
     if as_json:
         print_json(plan_json(task, made))
     else:
         show_plan(task, made)
     _require_candidates(task, made)
     if for_run:
-        wiring.runs().check(task, wiring.machine(task, made))
+        wiring.runs().check(task, plan_wiring.machine(task, made))
 
 
 def task_json(task: Task) -> dict[str, object]:

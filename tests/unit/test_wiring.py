@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from burst import pool_wiring, wiring
+from burst import plan_wiring, pool_wiring, wiring
 from burst.controller.runs import Run, record_of
 from burst.cost.offers import Offer, is_owned, plan
 from burst.cost.placement import Place
@@ -50,12 +50,12 @@ def test_every_kind_of_pool_stands_in_every_table() -> None:
     """Who adds one learns here what there is to say of it."""
     kinds = {kind_of(name) for name in CLOUDS}
     assert set(wiring.CLUSTERS) == kinds - {"local"}
-    assert set(wiring.OWN) == kinds - {"local", "cloud"}
+    assert set(plan_wiring.OWN) == kinds - {"local", "cloud"}
     own = {name for name in CLOUDS if is_owned(name)}
     assert own >= kinds - {"cloud"}
     assert own <= set(pool_wiring.KINDS)
     assert set(pool_wiring.NAMED_IN) == own - {"local"}
-    for table in (wiring.ASKED, wiring.NEEDS, ends.ENDS, SEES_FILES):
+    for table in (wiring.ASKED, plan_wiring.NEEDS, ends.ENDS, SEES_FILES):
         assert set(table) <= set(CLOUDS) & set(pool_wiring.KINDS)
 
 
@@ -93,7 +93,7 @@ burst: {train: train.py:main, run_uri: "s3://bucket/runs"}
         gpus("aws", "4", "A10G", 4),
         gpus("gcp", "5", "L4", 8),  # more than was asked for fits
     ]
-    machine = wiring.machine(task, plan(task, offers))
+    machine = plan_wiring.machine(task, plan(task, offers))
     assert [choice.place.machine_type for choice in machine.choices] == ["4xA10G", "8xL4"]
     record = record_of(task, machine, name6="abcdef", now=datetime(2026, 1, 1, tzinfo=UTC))
     assert (record.gpus_per_node, record.slots_per_node, record.workers_high) == (4, 4, 8)

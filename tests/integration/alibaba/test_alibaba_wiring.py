@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.controller.runs import Run
 from burst.cost.placement import Choice, Place
 from burst.errors import SetupError
@@ -53,20 +53,20 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scene: Scene) -> list
 
 
 def test_the_region_of_the_task_is_asked_for(asked: list[Settings]) -> None:
-    wiring._refresh_alibaba(task(("alibaba", "cn-beijing"), ("aws", "us-east-1")))
+    plan_wiring._refresh_alibaba(task(("alibaba", "cn-beijing"), ("aws", "us-east-1")))
     assert asked == [Settings(regions=("cn-beijing",))]
 
 
 def test_pools_yaml_says_where_else(asked: list[Settings], tmp_path: Path) -> None:
     (tmp_path / "pools.yaml").write_text("alibaba: {regions: [ap-southeast-1, cn-beijing]}\n")
-    wiring._refresh_alibaba(task(("alibaba", "cn-beijing")))
-    wiring._refresh_alibaba(task((None, None)))
+    plan_wiring._refresh_alibaba(task(("alibaba", "cn-beijing")))
+    plan_wiring._refresh_alibaba(task((None, None)))
     assert asked == [Settings(regions=("ap-southeast-1", "cn-beijing"))] * 2
 
 
 def test_who_does_not_name_it_is_not_kept_waiting(asked: list[Settings]) -> None:
-    wiring._refresh_alibaba(task(("aws", None)))
-    wiring._refresh_alibaba(task((None, None)))
+    plan_wiring._refresh_alibaba(task(("aws", None)))
+    plan_wiring._refresh_alibaba(task((None, None)))
     assert asked == []
 
 
@@ -75,6 +75,6 @@ def test_without_keys_it_is_said_what_to_do(
 ) -> None:
     monkeypatch.delenv("ALIBABA_CLOUD_ACCESS_KEY_ID")
     with pytest.raises(SetupError, match="no credentials for Alibaba Cloud") as caught:
-        wiring._refresh_alibaba(task(("alibaba", None)))
+        plan_wiring._refresh_alibaba(task(("alibaba", None)))
     assert "aliyun configure" in str(caught.value.hint)
     assert asked == []

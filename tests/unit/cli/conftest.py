@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from burst import pool_wiring, wiring
+from burst import plan_wiring, pool_wiring, wiring
 from burst.cli import main
 from burst.cost.offers import Offer
 from burst.cost.quotes import UNROUNDED, Quote
@@ -21,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("BURST_HOME", str(folder))
     monkeypatch.delenv("BURST_TRACEBACK", raising=False)
-    monkeypatch.setattr(wiring, "offers", lambda task: (offer(task),))
+    monkeypatch.setattr(plan_wiring, "offers", lambda task: (offer(task),))
     machine = LocalMachine(
         cpus=2,
         memory_gb=8.0,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from burst import pool_wiring, wiring
+from burst import plan_wiring, pool_wiring, wiring
 from burst.controller.last_refusals import LastRefusal
 from burst.cost.placement import Place
 from burst.errors import TransientError
@@ -268,14 +268,14 @@ def test_a_store_that_cannot_be_used_is_told_for_the_task(
 def test_nodes_elsewhere_cannot_reach_a_folder_here(
     burst: Call, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = wiring.offers
+    here = plan_wiring.offers
 
     def elsewhere(wanted: object) -> object:
         (offer,) = here(wanted)  # type: ignore[arg-type] # the scene's own
         return (replace(offer, pool="ssh/lab"),)
 
     task.write_text("name: toy\nrun: x\n")
-    monkeypatch.setattr(wiring, "offers", elsewhere)
+    monkeypatch.setattr(plan_wiring, "offers", elsewhere)
     monkeypatch.setattr(wiring, "store", lambda _: MemoryStore())
     found = of_pools(burst("doctor", task, "--json").out)
     assert found["run URI of nodes"][1] is False
@@ -286,9 +286,9 @@ def test_nodes_on_slurm_see_a_folder_of_a_file_system_they_share(
     burst: Call, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for `burst run`: each node is asked for the folder before it becomes one."""
-    (offer,) = wiring.offers(parse("name: toy\nrun: x\n", source=str(task)))
+    (offer,) = plan_wiring.offers(parse("name: toy\nrun: x\n", source=str(task)))
     task.write_text("name: toy\nrun: x\n")
-    monkeypatch.setattr(wiring, "offers", lambda _: (replace(offer, pool="slurm/lab"),))
+    monkeypatch.setattr(plan_wiring, "offers", lambda _: (replace(offer, pool="slurm/lab"),))
     monkeypatch.setattr(wiring, "store", lambda _: MemoryStore())
     assert "run URI of nodes" not in of_pools(burst("doctor", task, "--json").out)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.cli.tasks import Given, confirm, read_task, user_env
 from burst.controller.loop import Controller
 from burst.controller.runs import Run
@@ -119,9 +119,9 @@ def test_the_plan_says_what_is_known_of_the_network_between_islands(
     burst: Call, file: Path, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     pools = [("ssh/lab", ""), ("aws", "eu-west-1"), ("aws", "us-east-1"), ("lambda", "us-west-1")]
-    (mine,) = wiring.offers(parse(b"name: x\nrun: x\n", source="x"))
+    (mine,) = plan_wiring.offers(parse(b"name: x\nrun: x\n", source="x"))
     found = [replace(mine, pool=pool, region=region) for pool, region in pools]
-    monkeypatch.setattr(wiring, "offers", lambda _: found)
+    monkeypatch.setattr(plan_wiring, "offers", lambda _: found)
     pair = ("aws/us-east-1", "ssh/lab")
     link = Link(round_trip_s=0.012, bytes_per_s=1e7)
     now = wiring.clock().now()
@@ -374,12 +374,12 @@ def test_a_detached_run_says_how_to_go_on_with_it(
 def test_a_dry_run_refuses_what_a_run_would(
     burst: Call, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = wiring.offers
+    here = plan_wiring.offers
 
     def rented(task: Task) -> tuple[Offer, ...]:
         return tuple(replace(offer, pool="aws") for offer in here(task))
 
-    monkeypatch.setattr(wiring, "offers", rented)
+    monkeypatch.setattr(plan_wiring, "offers", rented)
     file.write_text(SIMPLE)
     assert burst("plan", file).code == 0
     said = burst("run", file, "--dry-run")
@@ -517,12 +517,12 @@ def test_resume_of_a_damaged_task_names_its_line(scene: Scene, burst: Call) -> N
 def test_a_plan_promises_no_more_nodes_than_there_are(
     burst: Call, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offers = wiring.offers
+    offers = plan_wiring.offers
 
     def two(task: Task) -> tuple[Offer, ...]:
         return tuple(replace(one, pool="ssh/lab", most=2) for one in offers(task))
 
-    monkeypatch.setattr(wiring, "offers", two)
+    monkeypatch.setattr(plan_wiring, "offers", two)
     file.write_text("name: dear\nnum_nodes: 4\nburst: {train: t.py:f, workers: 2..4}\n")
     (file.parent / "t.py").write_text("")
     said = burst("plan", file)

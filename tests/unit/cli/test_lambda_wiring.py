@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.controller.runs import Run
 from burst.cost.offers import Offer
 from burst.cost.placement import Choice, Place
@@ -20,7 +20,7 @@ from burst.provision import skypilot
 from burst.task_specs.parse import parse
 from lambda_emulator import KEY, LambdaEmulator, StepClock
 
-OFFERS = wiring.offers  # before a fixture puts others there
+OFFERS = plan_wiring.offers  # before a fixture puts others there
 
 
 def choice(pool: str) -> Choice:
@@ -96,11 +96,11 @@ def test_a_machine_does_not_end_itself_as_that_would_take_the_accounts_key() -> 
 
 def test_prices_are_lambdas_own(account: LambdaEmulator) -> None:
     with account:
-        mine, other = wiring._at_todays_price((offer("lambda"), offer("aws")))
+        mine, other = plan_wiring._at_todays_price((offer("lambda"), offer("aws")))
         assert str(mine.quote.usd_per_hour) == "1.29"
         assert other == offer("aws")
         before = account.calls.total()
-        assert wiring._at_todays_price((offer("aws"),)) == (offer("aws"),)
+        assert plan_wiring._at_todays_price((offer("aws"),)) == (offer("aws"),)
         assert account.calls.total() == before
 
 

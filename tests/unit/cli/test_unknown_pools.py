@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.provision.ssh import Ssh
 from cli_scene import Call
 
@@ -32,7 +32,7 @@ def test_it_is_told_with_its_field_and_the_names_there_are(
     monkeypatch.setattr(wiring, "slurm_config", lambda: slurm)
     asked: list[object] = []
     monkeypatch.setattr(Ssh, "run", lambda *_, **__: asked.append("a host"))
-    monkeypatch.setattr(wiring, "offers", asked.append)
+    monkeypatch.setattr(plan_wiring, "offers", asked.append)
     file = tmp_path / "task.yaml"
     file.write_text(f"name: toy\nresources: {{infra: {kind}/labb}}\nrun: x\n")
     said = burst(*command.split(), file)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from burst import wiring
+from burst import plan_wiring, wiring
 from burst.provision import skypilot
 from burst.provision.ssh import Ssh
 from cli_scene import Call
 
-OFFERS, THIS_MACHINE = wiring.offers, wiring.this_machine  # before a fixture puts others there
+OFFERS, THIS_MACHINE = plan_wiring.offers, wiring.this_machine  # before a fixture puts others there
 WRONG = """local: {usd_per_hour: free}
 ssh:
   lab: {hosts: [box], port: 0}
@@ -22,7 +22,7 @@ slurm: {nolab: {spott: x}}
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, home: Path) -> list[str]:
     """Write a wrong file; return what is asked of pools in spite of it."""
-    monkeypatch.setattr(wiring, "offers", OFFERS)
+    monkeypatch.setattr(plan_wiring, "offers", OFFERS)
     monkeypatch.setattr(wiring, "this_machine", THIS_MACHINE)
     monkeypatch.setattr(wiring, "slurm_config", lambda: Path("/none/config"))
     found: list[str] = []

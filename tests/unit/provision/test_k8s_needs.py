@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from burst import pool_wiring, wiring
+from burst import plan_wiring, pool_wiring
 from burst.cost.offers import Offer
 from burst.cost.quotes import UNROUNDED, Quote
 from burst.errors import SetupError, UsageError
@@ -112,7 +112,7 @@ def test_pods_are_left_out_and_told_where_the_task_leaves_its_place_open(
     monkeypatch.setattr(skypilot, "offers", lambda _: tuple(known))
     task = parse(b"run: x\nresources: {accelerators: H100}", source="t")
     there = ["local", "aws"] if lacks else ["local", "aws", "k8s/lab"]
-    assert [one.pool for one in wiring.offers(task)] == there
+    assert [one.pool for one in plan_wiring.offers(task)] == there
     told = [
         one for one in caplog.messages if "left out: infra k8s needs the command kubectl" in one
     ]
@@ -150,5 +150,5 @@ def test_it_is_told_before_any_pool_is_asked(home: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "offers", lambda *given: asked.append(given))
     task = parse(b"run: x\nresources: {any_of: [{infra: ssh}, {infra: k8s/lab}]}", source="t")
     with pytest.raises(UsageError, match="infra k8s needs the command nc"):
-        wiring.offers(task)
+        plan_wiring.offers(task)
     assert asked == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from burst import wiring
+from burst import plan_wiring
 from burst.cost.offers import Offer
 from burst.errors import SetupError
 from burst.provision import hosts, own, skypilot
@@ -45,14 +45,14 @@ def _task(resources: str) -> Task:
 def test_no_cloud_is_asked_for_a_task_that_names_own_machines(
     infra: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert [offer.pool for offer in wiring.offers(_task(f"infra: {infra}"))] == ["local"]
+    assert [offer.pool for offer in plan_wiring.offers(_task(f"infra: {infra}"))] == ["local"]
     assert caplog.messages == []
 
 
 def test_an_ssh_pool_that_nobody_described_is_named(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wiring.offers(_task("infra: ssh/labb"))
+    plan_wiring.offers(_task("infra: ssh/labb"))
     assert caplog.messages == [f"the task names ssh/labb; {home / 'pools.yaml'} has ssh/lab"]
 
 
@@ -60,14 +60,14 @@ def test_without_clouds_a_task_that_names_none_gets_what_there_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    assert [offer.pool for offer in wiring.offers(_task("cpus: 4000"))] == ["local"]
+    assert [offer.pool for offer in plan_wiring.offers(_task("cpus: 4000"))] == ["local"]
     assert caplog.messages == ["left out: no cloud is enabled (enable one)"]
 
 
 @pytest.mark.parametrize("place", ["infra: aws", "any_of: [{infra: ssh/lab}, {infra: aws}]"])
 def test_without_clouds_a_task_that_names_one_is_refused(place: str) -> None:
     with pytest.raises(SetupError) as caught:
-        wiring.offers(_task(place))
+        plan_wiring.offers(_task(place))
     assert caught.value is NO_CLOUD
 
 
@@ -92,7 +92,7 @@ def test_own_machines_serve_though_a_cloud_beside_them_cannot_be_used(
     cloud: str, told: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "offers", lambda *_: (LAB,))
-    found = wiring.offers(_task(f"any_of: [{{infra: ssh/lab}}, {{infra: {cloud}}}]"))
+    found = plan_wiring.offers(_task(f"any_of: [{{infra: ssh/lab}}, {{infra: {cloud}}}]"))
     assert [offer.pool for offer in found] == ["local", "ssh/lab"]
     assert [m[: len(t)] for m, t in zip(caplog.messages, told, strict=True)] == told
 
@@ -107,7 +107,7 @@ def test_a_cloud_that_cannot_be_used_hides_no_other_one(
         return (replace(LAB, pool="aws"),)
 
     monkeypatch.setattr(skypilot, "offers", offers)
-    found = wiring.offers(_task("any_of: [{infra: alibaba}, {infra: aws}]"))
+    found = plan_wiring.offers(_task("any_of: [{infra: alibaba}, {infra: aws}]"))
     assert [offer.pool for offer in found] == ["local", "aws"]
     assert [one.infra.cloud for task in asked for one in task.candidates] == ["aws"]
     assert len(caplog.messages) == 1
@@ -115,9 +115,9 @@ def test_a_cloud_that_cannot_be_used_hides_no_other_one(
 
 def test_where_nothing_is_left_all_that_cannot_be_used_is_told() -> None:
     with pytest.raises(SetupError) as caught:
-        wiring.offers(_task("any_of: [{infra: alibaba}, {infra: aws}]"))
+        plan_wiring.offers(_task("any_of: [{infra: alibaba}, {infra: aws}]"))
     told = "no credentials for Alibaba Cloud; no cloud is enabled"
     assert (caught.value.message, caught.value.exit_code) == (told, 9)
     assert str(caught.value.hint).endswith("; enable one")
     with pytest.raises(SetupError, match="no credentials for Alibaba Cloud"):
-        wiring.offers(_task("infra: alibaba"))
+        plan_wiring.offers(_task("infra: alibaba"))
