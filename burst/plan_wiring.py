@@ -201,6 +201,7 @@ def machine(task: Task, plan: Plan) -> Machine:
     """
     from burst.controller.runs import Machine
     from burst.cost.offers import alike, choices_of
+    from burst.task_specs.skypilot import machine_keys
 
     best, found = plan.candidates[0].offer, alike(plan.candidates)
     shared = best.pool == "local"
@@ -213,20 +214,15 @@ def machine(task: Task, plan: Plan) -> Machine:
         own=any(candidate.offer.owned for candidate in found),
         same_files=all(wiring.sees_files(candidate.offer.pool) for candidate in found),
         wish={} if shared else _wish(task),
+        wishes=() if shared else tuple(map(machine_keys, task.candidates)),
     )
 
 
 def _wish(task: Task) -> Mapping[str, Any]:
-    """Return what the task says of its machines besides their kind and place."""
+    """Return what the task says of all its machines besides their kind and place."""
     from burst.controller.runs import packed_mounts
     from burst.task_specs.skypilot import mount_keys
 
-    first = task.candidates[0]
     packed = packed_mounts(task)
     mounts = mount_keys(mount for mount in task.mounts if mount not in packed)
-    wish = {
-        "disk_size": first.disk_size_gb,
-        "image_id": first.image_id,
-        "file_mounts": mounts or None,
-    }
-    return {name: value for name, value in wish.items() if value is not None}
+    return {"file_mounts": mounts} if mounts else {}

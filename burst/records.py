@@ -114,7 +114,8 @@ class RunRecord:
     deadline_s: float | None
     choices: tuple[Choice, ...]  # where nodes may be, best first
     head_apart: bool = False  # Ray's head is a process of its own beside the nodes
-    wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
+    wish: Mapping[str, Any] = field(default_factory=dict)  # of all nodes, in SkyPilot's words
+    wishes: tuple[Mapping[str, Any], ...] = ()  # of nodes by the task's candidate: disk, image
     archive: str | None = None  # key of the packed workdir; None: nodes see it where it lies
     mounts: Mapping[str, str] = field(default_factory=dict)  # key of a tar -> folder on a node
     return_after_s: float | None = None
@@ -154,7 +155,7 @@ def read_run(data: bytes) -> RunRecord:
     raw = json.loads(data)
     known = {f.name for f in fields(RunRecord)}
     values = {k: v for k, v in raw.items() if k in known}
-    for name in ("env_names", "secret_names"):
+    for name in ("env_names", "secret_names", "wishes"):
         values[name] = tuple(values.get(name, ()))
     values["choices"] = tuple(read_choice(choice) for choice in raw["choices"])
     return RunRecord(**values)

@@ -170,6 +170,7 @@ def machines(
     settings = Settings(
         home=home(),
         wanted=run.record.wish,
+        by_candidate=run.record.wishes,
         lease_ttl_s=dead_man_s(),
         env=store_env(run.store.uri),
     )

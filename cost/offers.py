@@ -58,6 +58,7 @@ class Candidate:
     offer: Offer
     nodes: int  # that the task wants, or as many as there can be
     usd_per_hour: Decimal  # of these
+    number: int = 0  # which of the task's candidates it is
     accelerators: Accelerators | None = None  # what the task wants of a node there
     most_usd_per_hour: Decimal | None = None  # what it pays for a node there; None: any price
 
@@ -151,6 +152,7 @@ def choice_of(candidate: Candidate) -> Choice:
         billing_unit_s=quote.billing.unit_s,
         billing_minimum_s=quote.billing.minimum_s,
         most_usd_per_hour=candidate.most_usd_per_hour,
+        candidate=candidate.number,
     )
 
 
@@ -199,6 +201,7 @@ def _ranked(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
                 offer=offer,
                 nodes=nodes,
                 usd_per_hour=usd * nodes,
+                number=fits[0],
                 accelerators=task.candidates[fits[0]].accelerators,
                 most_usd_per_hour=_most_per_hour(task.candidates[n] for n in fits),
             )
@@ -260,6 +263,9 @@ def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
     yield _too_few("CPUs", wanted.cpus, offer.cpus, offer)
     yield _too_few("GB of memory", wanted.memory_gb, offer.memory_gb, offer)
     yield _wrong_market(task, wanted, offer)
+    images = wanted.other.get("image_id")
+    if images and not offer.owned and offer.region not in images:
+        yield f"is in {offer.region}, the task has images for {', '.join(map(str, images))} alone"
     cap = wanted.max_hourly_usd
     price = offer.quote.usd_per_hour
     if cap is not None and price > Decimal(str(cap)):

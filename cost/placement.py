@@ -59,6 +59,7 @@ class Choice:
     billing_unit_s: int = 0
     billing_minimum_s: int = 0
     most_usd_per_hour: Decimal | None = None  # what the task pays for a node there at most
+    candidate: int = 0  # which of the task's candidates it is for
     after_s: float = 0.0  # how long better places are waited for before this one is asked
 
     @property

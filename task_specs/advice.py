@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from burst.task_specs.accelerators import advice_on
-from burst.task_specs.infra import ENDED_BY_KEY, ON_DEMAND_ONLY, SEES_FILES
-from burst.task_specs.model import Mount, Task
+from burst.task_specs.infra import AS_THEY_ARE, ENDED_BY_KEY, ON_DEMAND_ONLY, SEES_FILES
+from burst.task_specs.model import Mount, Resources, Task
+from burst.task_specs.skypilot import MACHINE, machine_keys
 
 _KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|ppk)", re.IGNORECASE)
 _PUBLIC = ("config", "known_hosts", "authorized_keys")
@@ -48,12 +49,22 @@ def _on_machines(task: Task) -> Iterator[str]:
             f"machines of {', '.join(sorted(stay))} cannot end themselves: if no controller is "
             "left, only `burst doctor --reap` ends the bill"
         )
+    yield from dict.fromkeys(line for one in task.candidates for line in _without_effect(one))
     for one in task.candidates:
         if one.autostop is not None and one.autostop.idle_minutes == 0:
             yield "autostop 0 stops a machine as soon as it is idle"
         unknown = one.accelerators and advice_on(one.accelerators.kind)
         if unknown:
             yield unknown
+
+
+def _without_effect(one: Resources) -> Iterator[str]:
+    for key in one.other:
+        if key not in {*MACHINE, "job_recovery"}:
+            yield f"resources.{key} has no effect: burst does not hand it on"
+    if one.infra.cloud in AS_THEY_ARE:
+        for key in machine_keys(one):
+            yield f"resources.{key} has no effect on {one.infra}: those machines stay as they are"
 
 
 def _on_mounts(task: Task) -> Iterator[str]:

@@ -16,6 +16,7 @@ CLOUDS = (
 )  # fmt: skip
 ON_DEMAND_ONLY = frozenset({"lambda"})  # clouds without a spot market
 ENDED_BY_KEY = frozenset({"lambda"})  # clouds where no machine can end itself
+AS_THEY_ARE = frozenset({"local", "slurm", "ssh"})  # whose machines no launch makes
 SEES_FILES = frozenset({"local", "slurm"})  # whose machines have this one's file system
 _SAME = {"kubernetes": "k8s"}
 _MEANT = {

@@ -13,6 +13,11 @@ from burst.task_specs.infra import infra_text
 from burst.task_specs.model import Autostop, Mount, Resources, Task
 from burst.task_specs.units import amount_text
 
+MACHINE = (  # what of a candidate is neither kind, place nor price of its machine
+    "disk_size", "disk_tier", "local_disk", "volumes", "network_tier", "ports", "labels",
+    "image_id", "accelerator_args",
+)  # fmt: skip
+
 
 def to_skypilot(task: Task) -> dict[str, Any]:
     """Return the task as SkyPilot 0.14.1 reads it. It holds secrets: write it nowhere.
@@ -73,6 +78,12 @@ def _autostop(autostop: Autostop) -> Any:  # noqa: ANN401 - SkyPilot takes false
     if autostop.idle_minutes is None:
         return False
     return {"idle_minutes": autostop.idle_minutes, "down": autostop.down, **autostop.other}
+
+
+def machine_keys(one: Resources) -> dict[str, Any]:
+    """Return what a candidate says of a machine besides its kind, place and price."""
+    keys = _candidate(one)
+    return {key: keys[key] for key in MACHINE if key in keys}
 
 
 def mount_keys(mounts: Iterable[Mount]) -> dict[str, Any]:

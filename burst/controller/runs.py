@@ -40,7 +40,8 @@ class Machine:
     shared: bool  # all nodes are this machine
     wanted: Accelerators | None = None  # what the task wants of each
     own: bool = False  # somebody's own machines, whose files are no business of a task
-    wish: Mapping[str, Any] = field(default_factory=dict)  # disk, image: in SkyPilot's words
+    wish: Mapping[str, Any] = field(default_factory=dict)  # of all nodes, in SkyPilot's words
+    wishes: tuple[Mapping[str, Any], ...] = ()  # of nodes by the task's candidate: disk, image
     same_files: bool = False  # nodes are other machines, and see this one's files
 
 
@@ -116,6 +117,7 @@ def record_of(
         archive=None if machine.shared else "code/workdir.tar.gz",
         mounts=dict(mounts),
         wish=dict(machine.wish),
+        wishes=machine.wishes,
         return_after_s=burst.pools.return_after_s,
         env_names=tuple(task.envs),
         secret_names=tuple(task.secrets),

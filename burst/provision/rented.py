@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -223,7 +223,8 @@ class Settings:
     """What is the same for all nodes of a run."""
 
     home: Path
-    wanted: Mapping[str, Any]  # disk, image and the like, in SkyPilot's words
+    wanted: Mapping[str, Any]  # of every machine, in SkyPilot's words
+    by_candidate: Sequence[Mapping[str, Any]] = ()  # disk, image and the like, in the same words
     lease_ttl_s: float  # without a renewal for so long, a machine ends itself
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # store settings, tokens
 
@@ -338,9 +339,10 @@ class RentedProvisioner:
 
     def _wanted(self, request: NodeRequest) -> Mapping[str, Any]:
         """Return what is wanted of a node's machine, in SkyPilot's words."""
-        most = request.choice.most_usd_per_hour
+        most, number = request.choice.most_usd_per_hour, request.choice.candidate
         cap = {} if most is None else {"max_hourly_cost": float(most)}
-        return {**self._settings.wanted, **cap}
+        its = self._settings.by_candidate[number] if self._settings.by_candidate else {}
+        return {**self._settings.wanted, **its, **cap}
 
     def _note_machine(self, request: NodeRequest) -> None:
         """Have its cloud asked at once: some forget a machine that ends before the next look."""

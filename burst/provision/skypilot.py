@@ -44,6 +44,7 @@ from burst.provision.sky_plugin.register import REPLACED, register, tell_server
 from burst.provision.ssh import Login
 from burst.task_specs.infra import infra_text
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
+from burst.task_specs.skypilot import machine_keys
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ CATALOGS = {"alibaba": "Alibaba Cloud's prices"}  # whose words are not SkyPilot
 POOLS = dict.fromkeys(contexts.SKY_CLOUDS, contexts.POOL)  # what SkyPilot calls otherwise
 TYPES_PER_CLOUD = 3  # machine types of each cloud that are looked at, cheapest first
 _SUBMITTING = threading.Lock()  # redirecting standard output is for one thread at a time
+FEATURES = ("disk_tier", "local_disk", "network_tier", "ports")  # that not every cloud has
 NO_CLOUD = "SkyPilot has no cloud enabled"
 DUMB = "see whether its server answers: sky api info; start it anew: sky api stop"
 ClusterState = Literal["starting", "up", "broken"]
@@ -216,12 +218,32 @@ def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer
                 if named is not None:
                     raise
                 break  # a region of other clouds
+            if (lacks := _lacks(cloud, asked, wanted)) and named is not None:
+                log.warning("left out: %s has not what the task wants: %s", name, lacks)
+            if lacks:
+                break
             feasible = cloud.get_feasible_launchable_resources(asked, 1).resources_list
             for machine in feasible[:TYPES_PER_CLOUD]:
                 for pinned in resources_utils.make_launchables_for_valid_region_zones(
                     machine, override_optimize_by_zone=True
                 ):
                     yield _offer(pinned, name)
+
+
+def _lacks(cloud: Any, asked: Any, wanted: Resources) -> str:  # noqa: ANN401 - sky's
+    """Return what a cloud cannot do for a task: open ports, an image, tiers of disk and network."""
+    from sky import clouds, exceptions
+
+    can = clouds.CloudImplementationFeatures
+    needed = asked.get_required_cloud_features() - {can.SPOT_INSTANCE}
+    if wanted.image_id or "image_id" in wanted.other:
+        docker = (wanted.image_id or "").startswith("docker:")
+        needed.add(can.DOCKER_IMAGE if docker else can.IMAGE_ID)
+    try:
+        cloud.check_features_are_supported(asked, needed)
+    except exceptions.NotSupportedError as error:
+        return " ".join(str(error).split())
+    return ""
 
 
 def _markets(wanted: Resources, task: Task, pool: str) -> tuple[bool, ...]:
@@ -246,6 +268,7 @@ def _resources(wanted: Resources, cloud: Any, *, use_spot: bool) -> Any:  # noqa
             cpus=_amount(wanted.cpus),
             memory=_amount(wanted.memory_gb),
             use_spot=use_spot,
+            **{key: value for key, value in machine_keys(wanted).items() if key in FEATURES},
         )
     except ValueError as error:  # there is no such region, or machine type
         raise UsageError(f"infra {infra_text(infra) or cloud}: {error}") from None
@@ -361,7 +384,7 @@ def task_of(request: MachineRequest) -> Any:  # noqa: ANN401 - sky's
             infra=contexts.sky_infra(context) if context else where,
             instance_type=place.machine_type,
             use_spot=place.spot,
-            labels=dict(request.labels),
+            labels={**wanted.pop("labels", {}), **request.labels},
             _cluster_config_overrides=_pod_settings(request.wait_s) if context else None,
             **wanted,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from burst.provision import ends
 from burst.provision.k8s.client import Pod
 from burst.provision.pools import kind_of
 from burst.provision.rented import SilentError
+from burst.records import read_run
 from burst.task_specs.infra import CLOUDS, SEES_FILES
 from burst.task_specs.model import Accelerators
 from burst.task_specs.parse import parse
@@ -97,6 +99,41 @@ burst: {train: train.py:main, run_uri: "s3://bucket/runs"}
     assert [choice.place.machine_type for choice in machine.choices] == ["4xA10G", "8xL4"]
     record = record_of(task, machine, name6="abcdef", now=datetime(2026, 1, 1, tzinfo=UTC))
     assert (record.gpus_per_node, record.slots_per_node, record.workers_high) == (4, 4, 8)
+
+
+def test_what_each_candidate_says_of_its_machines_goes_with_its_places() -> None:
+    text = b"""
+name: toy
+workdir: .
+num_nodes: 2
+run: x
+resources:
+  any_of:
+    - {infra: gcp, image_id: projects/p/global/images/i, disk_size: 300}
+    - {infra: aws, image_id: {eu-1: ami-1}, disk_tier: high, network_tier: best, labels: {a: b},
+       ports: 8080}
+file_mounts: {/data: "s3://b/d"}
+burst: {run_uri: "s3://bucket/runs"}
+"""
+    task = parse(text, source="/somewhere/task.yaml")
+    offers = [replace(gpus(pool, "5", "T4", 1), region="eu-1") for pool in ("gcp", "aws")]
+    machine = plan_wiring.machine(task, plan(task, offers))
+    record = record_of(task, machine, name6="abcdef", now=datetime(2026, 1, 1, tzinfo=UTC))
+    record = read_run(record.encode())
+    assert record.wish == {"file_mounts": {"/data": "s3://b/d"}}
+    assert [(c.place.pool, record.wishes[c.candidate]) for c in record.choices] == [
+        ("gcp", {"disk_size": 300, "image_id": "projects/p/global/images/i"}),
+        (
+            "aws",
+            {
+                "disk_tier": "high",
+                "network_tier": "best",
+                "ports": ["8080"],
+                "labels": {"a": "b"},
+                "image_id": {"eu-1": "ami-1"},
+            },
+        ),
+    ]
 
 
 class Cluster:

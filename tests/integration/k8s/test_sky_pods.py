@@ -99,6 +99,34 @@ def test_offers_are_by_context_and_sky_s_ssh_pools_are_contexts(scene: Scene) ->
     ]
 
 
+def test_where_a_cloud_lacks_what_the_task_wants_it_is_left_out_and_told(scene: Scene) -> None:
+    found = scene.ask(
+        ASK
+        + f"""
+skypilot.log.warning = lambda words, *of: print(words % of)
+print(json.dumps([offers("infra: k8s/{CONTEXT}, disk_tier: high"),
+                  offers("infra: k8s/{CONTEXT}, disk_size: 100, ports: 8080")]))
+"""
+    )
+    assert "left out: kubernetes has not what the task wants" in found
+    lacking, having = json.loads(found.splitlines()[-1])
+    assert (lacking, bool(having)) == ([], True)
+
+
+def test_labels_of_the_task_are_those_of_its_pods_too(scene: Scene) -> None:
+    found = scene.ask(
+        LAUNCH
+        + """
+for mine in ({}, {"labels": {"team": "nlp", "burst-run": "mine"}}):
+    (one,) = task_of(GPUS, mine).resources
+    print("LABELS", json.dumps(one.labels, sort_keys=True))
+"""
+    )
+    burst = '"burst-node": "n001", "burst-run": "toy-abcdef"'
+    told = [line for line in found.splitlines() if line.startswith("LABELS")]
+    assert told == [f"LABELS {{{burst}}}", f'LABELS {{{burst}, "team": "nlp"}}']
+
+
 def test_a_context_that_is_not_there_is_the_person_s_mistake(scene: Scene) -> None:
     told = scene.ask(
         ASK

@@ -107,6 +107,11 @@ A100_8 = Accelerators(kind="A100", count=8)
         ({"use_spot": True}, {}, "is on-demand, the task wants spot"),
         ({"use_spot": False}, {"spot": True}, "is spot, the task wants on-demand"),
         ({"max_hourly_usd": 0.9}, {}, "costs 1 USD per hour, the task allows 0.9 for a node"),
+        (
+            {"other": {"image_id": {"r2": "ami-2", "r3": "ami-3"}}},
+            {},
+            "is in r1, the task has images for r2, r3 alone",
+        ),
     ],
 )
 def test_why_an_offer_does_not_fit(
@@ -130,6 +135,20 @@ def test_what_a_node_may_cost_is_what_the_most_generous_that_fits_allows(
     (choice,) = choices_of(wanted, candidates(wanted, [offer()]))
     assert choice.most_usd_per_hour == (None if most is None else Decimal(most))
     assert read_choice(json.loads(json.dumps(choice_json(choice)))) == choice
+
+
+def test_a_place_is_for_the_candidate_that_it_fits() -> None:
+    """What the others say of disks and images is not meant for it."""
+    wanted = task(Resources(infra=Infra(cloud="gcp")), Resources(infra=Infra(cloud="aws")))
+    found = choices_of(wanted, candidates(wanted, [offer("aws", "1"), offer("gcp", "5")]))
+    assert [(c.place.pool, c.candidate) for c in found] == [("aws", 1), ("gcp", 0)]
+    old = {key: value for key, value in choice_json(found[0]).items() if key != "candidate"}
+    assert read_choice(old).candidate == 0
+
+
+def test_images_of_regions_are_no_business_of_ones_own_machines() -> None:
+    wanted = task(Resources(other={"image_id": {"r2": "ami-2"}}))
+    assert pools(wanted, offer("slurm/lab")) == ["slurm/lab"]
 
 
 def test_what_fits_exactly_or_with_room_to_spare() -> None:

@@ -244,6 +244,19 @@ def test_what_a_node_may_cost_is_told_with_its_launch(
     assert clusters.wanted == told
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_machine_is_wanted_as_the_tasks_candidate_says(
+    clusters: FakeClusters, wire: Wire, tmp_path: Path, number: int
+) -> None:
+    each = ({"image_id": "ami-1"}, {"disk_tier": "high"})
+    settings = Settings(home=tmp_path, wanted={"file_mounts": {}}, by_candidate=each,
+                        lease_ttl_s=600.0)  # fmt: skip
+    pool = RentedProvisioner(clusters, clusters, settings, RestlessClock())
+    pool.launch(replace(REQUEST, choice=replace(REQUEST.choice, candidate=number)))
+    until(pool, lambda view: view.state == "running")
+    assert clusters.wanted == {"file_mounts": {}, **each[number]}
+
+
 def test_secrets_go_through_the_wire_and_into_no_command_line(
     pool: RentedProvisioner, wire: Wire
 ) -> None:

@@ -175,6 +175,26 @@ def test_c58_a_relative_run_uri_means_nothing_to_several_nodes(
 
 
 @pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        ("infra: aws, disk_tier: high, image_id: {us-east-1: ami-1}, labels: {a: b}", []),
+        ("infra: aws, priority: 3", [
+            "resources.priority has no effect: burst does not hand it on",
+        ]),
+        ("infra: ssh/lab, disk_size: 300, image_id: docker:a/b", [
+            "resources.disk_size has no effect on ssh/lab: those machines stay as they are",
+            "resources.image_id has no effect on ssh/lab: those machines stay as they are",
+        ]),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_told(
+    read: Callable[..., Task], resources: str, told: list[str]
+) -> None:
+    task = read(f"resources: {{{resources}}}\n")
+    assert [line for line in task.warnings if "no effect" in line] == told
+
+
+@pytest.mark.parametrize(
     ("infra", "far"), [("aws", True), ("ssh/lab", True), ("slurm/lab", False), ("local", False)]
 )
 def test_a_folder_of_this_machine_is_far_from_others(
