@@ -35,17 +35,18 @@ AT_ONCE = 16
 LOOK_S = 15.0
 T = TypeVar("T")
 
-# whether a claim is a dead run's: of an hour ago, without a process of its node
-JUDGE = """c=$HOME/.burst/claim-$(uname -n); dead=; n=$(readlink "$c" | sed 's/^burst-//')
-if [ -n "$n" ] && [ -n "$(find "$c" -mmin +60 2>/dev/null)" ]; then
+# whether the node that has a claim has a process there; without, one of an hour ago is a dead run's
+JUDGE = """c=$HOME/.burst/claim-$(uname -n); dead= lives=; n=$(readlink "$c" | sed 's/^burst-//')
+if [ -n "$n" ]; then
 run=$(echo "$n" | sed 's/-[^-]*$//' | tr -d '\\n' | sha256sum | cut -c1-8)
 w="BURST_NODE_DIR=/tmp/burst-$run/$(echo "$n" | sed 's/.*-//')"
-cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -qx "$w" || [ -z "$run" ] || dead=1
+if cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -qx "$w"; then lives=lives
+elif [ -n "$run" ] && [ -n "$(find "$c" -mmin +60 2>/dev/null)" ]; then dead=1; fi
 fi
 """
 LOOK = (
     f"{JUDGE}nproc; awk '/MemTotal/ {{print $2}}' /proc/meminfo; "
-    '[ -n "$dead" ] && echo || echo "$(readlink "$c")"; hostname -I 2>/dev/null || echo; '
+    '[ -n "$dead" ] && echo || echo "$(readlink "$c") $lives"; hostname -I 2>/dev/null || echo; '
     f'g=$({" ".join(ASK_GPUS)} 2>/dev/null) && echo "$g" || true'  # it fails on standard output
 )
 # of two that find a claim dead, the second must not take away what the first made in its place
@@ -100,6 +101,7 @@ class Found:
     memory_gb: float
     accelerators: Accelerators | None
     claim: str  # the node that has it, or ""; a dead run's is none
+    lives: bool  # whether that node has a process there
     ip: str  # its address among its own kind
 
     @property
@@ -194,7 +196,7 @@ class Hosts:
         self._mine: dict[str, Found] = {}  # by the name of the node that has it
         self._unseen = dict(nodes)  # on hosts that may have been silent ever since
         self._silent: set[Host] = set()  # those that did not answer, and were told of
-        self._perhaps: dict[str, set[Host]] = {}  # by node; a claim there may have been made
+        self._perhaps: dict[str, set[Host]] = {}  # by node; those it may have claimed besides
 
     def look(self, pool: str = "") -> tuple[Found, ...]:
         """Return what the hosts that answer say of themselves, all asked at once."""
@@ -233,13 +235,15 @@ class Hosts:
     def look_at(self, host: Host) -> Found:
         """Return what a host says of itself; BurstError or ValueError if it does not."""
         lines = self.ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
-        cpus, memory_kb, claim, ips, *gpus = (line.strip() for line in lines)
+        cpus, memory_kb, told, ips, *gpus = (line.strip() for line in lines)
+        claim, _, lives = told.partition(" ")
         return Found(
             host=host,
             cpus=int(cpus),
             memory_gb=round(int(memory_kb) / 1024**2, 1),
             accelerators=accelerators(gpus),
             claim=claim,
+            lives=bool(lives),
             ip=host.address if host.address in ips.split() else (ips.split() or [host.address])[0],
         )
 
@@ -259,10 +263,10 @@ class Hosts:
         name, place = request.name, request.place
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         told: list[str] = []
-        for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
+        for found in sorted(there, key=lambda f: (f.claim != name, not f.lives, f.claim)):
             why = self._claim(found, name)
             if not why:
-                self._mine[name] = found
+                self._have(name, found)
                 return
             told.append(why)
         why = ", ".join(told) or "none answers"
@@ -297,7 +301,7 @@ class Hosts:
             raise TransientError("no SSH host answers")
         for one in found:
             if one.claim:
-                self._mine[one.claim] = one
+                self._see(one)
         answered = {one.host: one.claim for one in found}
         mine = dict(self._mine)  # other threads end nodes meanwhile
         there = [name for name, one in mine.items() if answered.get(one.host, name) == name]
@@ -305,6 +309,21 @@ class Hosts:
         pools = {host.pool for host in silent}
         there += [n for n, pool in dict(self._unseen).items() if pool in pools and n not in mine]
         return {name: "up" for name in there if name.startswith(prefix)}
+
+    def _see(self, found: Found) -> None:
+        """Note a claim; of several hosts with its claim, a node is on that where it lives."""
+        known = self._mine.get(found.claim, found)
+        if known.host == found.host or (found.lives and not known.lives):
+            self._have(found.claim, found)
+        else:
+            self._perhaps.setdefault(found.claim, set()).add(found.host)
+
+    def _have(self, name: str, found: Found) -> None:
+        """Note where a node is; the host that it was taken to be on stays to be freed."""
+        before = self._mine.get(name, found).host
+        if before != found.host:
+            self._perhaps.setdefault(name, set()).add(before)
+        self._mine[name] = found
 
     def end_command(self, request: NodeRequest) -> str:
         """Return what frees a node's host."""
