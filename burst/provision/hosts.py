@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -197,6 +197,7 @@ class Hosts:
         self._unseen = dict(nodes)  # on hosts that may have been silent ever since
         self._silent: set[Host] = set()  # those that did not answer, and were told of
         self._perhaps: dict[str, set[Host]] = {}  # by node; those it may have claimed besides
+        self._ended: set[str] = set()  # nodes; a host that was silent then may have one still
 
     def look(self, pool: str = "") -> tuple[Found, ...]:
         """Return what the hosts that answer say of themselves, all asked at once."""
@@ -230,7 +231,16 @@ class Hosts:
             self._silent.add(host)
             return None
         self._silent.discard(host)
-        return found
+        return self._freed(found) if found.claim in self._ended else found
+
+    def _freed(self, found: Found) -> Found:
+        """End what was to end while its host was silent; return what the host is then."""
+        try:
+            self._end(found.host, found.claim)
+        except BurstError as error:
+            log.warning("%s still has %s: %s", found.host.address, found.claim, error)
+            return found
+        return replace(found, claim="", lives=False)
 
     def look_at(self, host: Host) -> Found:
         """Return what a host says of itself; BurstError or ValueError if it does not."""
@@ -261,6 +271,7 @@ class Hosts:
     def launch(self, request: MachineRequest) -> None:
         """Claim a free host of the place's shape; RefusedError when there is none."""
         name, place = request.name, request.place
+        self._ended.discard(name)
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         told: list[str] = []
         for found in sorted(there, key=lambda f: (f.claim != name, not f.lives, f.claim)):
@@ -351,24 +362,31 @@ class Hosts:
     def down(self, name: str) -> None:
         """End everything of a node on its host, and free the host.
 
-        A host that cannot be reached frees itself by its dead-man switch.
+        A host that is silent is not waited for: it is freed when it is seen to answer. If nobody
+        looks any more by then, its dead-man switch does it, or what is left is a dead run's claim.
         """
+        self._ended.add(name)
+        self._unseen.pop(name, None)
+        for host in self._claimed(name):
+            try:
+                self._end(host, name)
+            except TransientError as error:
+                log.warning("%s; what %s has there ends when it answers, or by itself", error, name)
+        self._perhaps.pop(name, None)
+        self._mine.pop(name, None)
+
+    def _claimed(self, name: str) -> Iterable[Host]:
+        """Return the hosts with a node's claim, that where it is first, as far as is known."""
+        own: tuple[Host, ...] = ()
         try:
             found = self._where(name)
+            own = () if found is None else (found.host,)
         except TransientError as error:
-            log.warning("%s: %s; what is there ends by its dead-man switch", name, error)
-            return
-        finally:
-            self._unseen.pop(name, None)
-        there = self._perhaps.pop(name, set()) | ({found.host} if found else set())
-        for host in there:
-            try:
-                self.ssh(host).run(END.format(scratch=folder_of(name), name=name))
-            except TransientError as error:
-                log.warning(
-                    "%s, where %s is: it frees itself when nobody renews its lease", error, name
-                )
-        self._mine.pop(name, None)
+            log.warning("%s; what %s has ends when its host answers, or by itself", error, name)
+        return dict.fromkeys((*own, *self._perhaps.get(name, ())))
+
+    def _end(self, host: Host, name: str) -> None:
+        self.ssh(host).run(END.format(scratch=folder_of(name), name=name))
 
 
 def release_command(name: str) -> str:

@@ -219,6 +219,95 @@ def test_a_host_that_is_silent_when_a_controller_takes_over_keeps_its_node(
     assert world.hosts("a", "b").states(OURS, refresh=True) == {N2: "up"}
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_host_that_is_silent_when_its_node_ends_is_freed_when_it_answers(
+    world: World, place: Place, process: Process, known: bool
+) -> None:
+    hosts = world.hosts("a", "b")
+    launch(hosts, N1, place)
+    if not known:
+        hosts = world.hosts("a", "b", nodes={N1: "ssh/lab"})
+    world.down = {"a"}
+    hosts.down(N1)
+    assert hosts.states(OURS, refresh=True) == {}
+    assert process.poll() is None
+    world.down = set()
+    assert hosts.vacant(place) == 2
+    assert process.wait(5) == -9
+    assert world.claim("a") == ""
+    assert hosts.states(OURS, refresh=True) == {}
+
+
+def test_a_node_that_ends_while_no_host_answers_is_ended_once_one_does(
+    world: World, place: Place
+) -> None:
+    launch(world.hosts("a"), N1, place)
+    hosts = world.hosts("a")
+    world.down = {"a"}
+    hosts.down(N1)
+    world.down = set()
+    assert hosts.states(OURS, refresh=True) == {}
+    assert world.claim("a") == ""
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back_by_a_host_that_falls_silent(
+    world: World, place: Place
+) -> None:
+    hosts = world.hosts("a", "b")
+    world.deaf = {"a"}
+    launch(hosts, N1, place)
+    world.down = {"a"}
+    hosts.down(N1)
+    assert (world.claim("a"), world.claim("b")) == (N1, "")
+    world.down, world.deaf = set(), set()
+    launch(hosts, N2, place)
+    assert {world.claim("a"), world.claim("b")} == {N2, ""}
+
+
+def test_a_claim_that_comes_after_its_node_has_ended_is_given_back(
+    world: World, place: Place
+) -> None:
+    """Its command waited for another's lock, and was given up here."""
+    hosts = world.hosts("a")
+    hosts.down(N1)
+    launch(world.hosts("a"), N1, place)
+    assert hosts.states(OURS, refresh=True) == {}
+    assert world.claim("a") == ""
+
+
+def test_a_node_that_is_asked_for_again_after_its_end_is_not_ended(
+    world: World, place: Place
+) -> None:
+    hosts = world.hosts("a")
+    hosts.down(N1)
+    launch(hosts, N1, place)
+    assert hosts.states(OURS, refresh=True) == {N1: "up"}
+    assert world.claim("a") == N1
+
+
+def test_an_end_that_fails_is_told_and_made_up_for(
+    world: World, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, run, sick = world.hosts("a", "b"), Ssh.run, {"a"}
+
+    def fail(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        if ssh.login.host in sick and "rm -rf" in command:
+            raise SetupError(f"{ssh.login.host}: exit code 1: Read-only file system")
+        return run(ssh, command, data, limit_s=limit_s)
+
+    world.deaf = {"a"}
+    launch(hosts, N1, place)
+    monkeypatch.setattr(Ssh, "run", fail)
+    for _ in range(2):
+        with pytest.raises(SetupError, match="a: exit code 1"):
+            hosts.down(N1)
+        assert (world.claim("a"), world.claim("b")) == (N1, "")
+        assert [found.claim for found in hosts.look()] == [N1, ""]
+    sick.clear()
+    assert hosts.states(OURS, refresh=True) == {}
+    assert world.claim("a") == ""
+
+
 def test_a_silent_host_whose_node_is_known_hides_no_loss(world: World, place: Place) -> None:
     hosts = world.hosts("a", "b", nodes={N1: "ssh/lab", N2: "ssh/lab"})
     launch(hosts, N1, place)
