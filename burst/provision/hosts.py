@@ -23,7 +23,7 @@ from burst.cost.placement import Place
 from burst.cost.quotes import Quote
 from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import NodeRequest
-from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
+from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour, visible
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import MachineRequest, cluster_name, folder_of
 from burst.provision.ssh import Login, Ssh
@@ -103,6 +103,7 @@ class Found:
     claim: str  # the node that has it, or ""; a dead run's is none
     lives: bool  # whether that node has a process there
     ip: str  # its address among its own kind
+    visible: str  # see burst.provision.own.visible
 
     @property
     def usd_per_hour(self) -> Decimal:
@@ -255,6 +256,7 @@ class Hosts:
             claim=claim,
             lives=bool(lives),
             ip=host.address if host.address in ips.split() else (ips.split() or [host.address])[0],
+            visible=visible(gpus),
         )
 
     def ssh(self, host: Host) -> Ssh:
@@ -339,6 +341,11 @@ class Hosts:
     def end_command(self, request: NodeRequest) -> str:
         """Return what frees a node's host."""
         return release_command(cluster_name(request.run_id, request.node_id))
+
+    def machine_env(self, name: str) -> Mapping[str, str]:
+        """Return which of its host's GPUs a node may use, where there are others."""
+        found = self._where(name)
+        return {"CUDA_VISIBLE_DEVICES": found.visible} if found and found.visible else {}
 
     def vacant(self, place: Place) -> int:
         """Return how many hosts of a place's shape nobody has."""

@@ -23,6 +23,7 @@ from burst.provision.refusals import RefusedError, reason_of
 from burst.provision.rented import MachineRequest
 from burst.provision.ssh import Ssh
 from burst.records import scratch_name
+from burst.task_specs.model import Accelerators
 
 Process: TypeAlias = subprocess.Popen[bytes]
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -405,6 +406,47 @@ def test_hosts_are_written_as_for_skypilot() -> None:
     assert read_hosts({}, "x") == ()
 
 
+def gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Have hosts show these GPUs."""
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("shown", "env"),
+    [
+        (["NVIDIA A100, GPU-1", "NVIDIA A100, GPU-2"], {}),
+        (
+            ["Tesla T4, GPU-0", "NVIDIA A100, GPU-1", "NVIDIA A100, GPU-2"],
+            {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"},
+        ),
+        (
+            ["NVIDIA A100, GPU-1", "NVIDIA A100, GPU-2", "[Unknown Error], [Unknown Error]"],
+            {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"},
+        ),
+    ],
+)
+def test_a_node_uses_the_gpus_that_are_offered_and_no_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shown: list[str],
+    env: dict[str, str],
+) -> None:  # fmt: skip
+    gpus(tmp_path, monkeypatch, *shown)
+    (offer,) = offers(world.hosts("a")._hosts, world.folder, NOW)
+    assert offer.accelerators == Accelerators(kind="A100", count=2)
+    hosts = world.hosts("a")
+    launch(hosts, N1, Place(pool="ssh/lab", machine_type=offer.machine_type))
+    for one in (hosts, world.hosts("a")):
+        assert one.machine_env(N1) == env
+
+
+def test_a_host_without_gpus_hides_none(world: World, place: Place) -> None:
+    hosts = world.hosts("a")
+    launch(hosts, N1, place)
+    assert hosts.machine_env(N1) == {}
+
+
 def test_a_price_by_the_gpu_goes_before_that_of_a_host_with_gpus(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,10 +454,7 @@ def test_a_price_by_the_gpu_goes_before_that_of_a_host_with_gpus(
     (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], **prices}}}, "x")
     (offer,) = offers([host], tmp_path, NOW)
     assert (offer.quote.usd_per_hour, offer.quote.source) == (Decimal("0.4"), "pools.yaml")
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\nprintf 'NVIDIA H100\\nNVIDIA H100\\n'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    gpus(tmp_path, monkeypatch, "NVIDIA H100, GPU-1", "NVIDIA H100, GPU-2")
     (offer,) = offers([host], tmp_path, NOW)
     assert offer.quote.usd_per_hour == Decimal(3)
     (host,) = read_hosts({"ssh": {"lab": {"hosts": ["a"], "usd_per_gpu_hour": "2"}}}, "x")
@@ -426,11 +465,11 @@ def test_a_price_by_the_gpu_goes_before_that_of_a_host_with_gpus(
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        (["NVIDIA T400 4GB", "NVIDIA L40S", "NVIDIA L40S"], ("L40S", 2)),
-        (["[Unknown Error]", "NVIDIA A100-SXM4-80GB"], ("A100-SXM4-80GB", 1)),
-        (["Tesla T4", "ERR!"], ("Tesla-T4", 1)),
+        (["NVIDIA T400 4GB, GPU-1", "NVIDIA L40S, GPU-2", "NVIDIA L40S, GPU-3"], ("L40S", 2)),
+        (["[Unknown Error], GPU-1", "NVIDIA A100-SXM4-80GB, GPU-2"], ("A100-SXM4-80GB", 1)),
+        (["Tesla T4, GPU-1", "ERR!, GPU-2"], ("Tesla-T4", 1)),
         (["No devices were found"], None),
-        (["", "[N/A]"], None),
+        (["", "[N/A], [N/A]"], None),
     ],
 )
 def test_gpus_that_count_are_the_most_of_one_kind_and_work(
