@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pytest
 
 from burst.cost.placement import Place
-from burst.errors import SetupError, TransientError
+from burst.errors import BurstError, SetupError, TransientError
 from burst.provision.hosts import CLAIM, Host, Hosts, offers, read_hosts, release_command
 from burst.provision.own import accelerators
 from burst.provision.refusals import RefusedError, reason_of
@@ -522,6 +522,29 @@ def test_a_host_that_cannot_be_claimed_hides_no_other(
     monkeypatch.setattr(Ssh, "run", run)
     launch(world.hosts("a", "b"), N1, place)
     assert world.claim("b") == N1
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked"),
+    [(TransientError("a: no answer"), {"a", "b"}), (SetupError("a: exit code 1"), {"b"})],
+)
+def test_a_host_that_may_have_taken_a_claim_is_asked_to_free_it_and_one_that_refused_is_not(
+    world: World, place: Place, monkeypatch: pytest.MonkeyPatch, fault: BurstError, asked: set[str]
+) -> None:
+    answers, ended = Ssh.run, set()
+
+    def run(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        if ssh.login.host == "a" and "ln -sn" in command:
+            raise fault
+        if "rm -rf" in command:
+            ended.add(ssh.login.host)
+        return answers(ssh, command, data, limit_s=limit_s)
+
+    monkeypatch.setattr(Ssh, "run", run)
+    hosts = world.hosts("a", "b")
+    launch(hosts, N1, place)
+    hosts.down(N1)
+    assert ended == asked
 
 
 def test_a_host_that_can_hold_no_claim_is_not_told_as_taken(
