@@ -198,6 +198,17 @@ def test_a_stop_that_nobody_answers_ends_after_its_grace() -> None:
     assert isinstance(play(Tick(at_s=90, spent_usd=Decimal(0)), state=state)[0], Done)
 
 
+def test_a_run_that_stops_waits_for_no_node_any_more() -> None:
+    full = Refused(place=HERE.place, reason="capacity")
+    gone = NodeLost(node_id="n002", why="gone", at_s=30)
+    no = LaunchRefused(node_id="n004", refusals=(full,), at_s=31)
+    state, _ = play(gone, no, state=training())
+    assert [slot.index for slot in state.waiting] == [1]
+    state, _ = play(StopAsked(who="ann", now=False, at_s=32), state=state)
+    assert state.waiting == ()
+    assert play(Tick(at_s=80, spent_usd=Decimal(0)), state=state) == (state, ())
+
+
 def test_budget_and_deadline_save_before_they_stop() -> None:
     limits = replace(LIMITS, reserve_usd=Decimal(1))
     state, actions = play(
