@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from burst.cost.asking import after_refusal, ask, ask_again, replace_node
+from burst.cost.asking import after_refusal, ask_again, ask_unless_there, replace_node
 from burst.cost.draft import Decision, Draft
 from burst.cost.events import (
     AgentUp,
@@ -111,19 +111,27 @@ def _after_start(draft: Draft) -> Decision:
     draft = draft.then(*ends, nodes=(), waiting=(), refusals=(), bridges=(), changes=0)
     draft = draft.then(stopping=None, idle_losses=0, failures=0, head="", driving=False)
     draft = draft.then(late=False, vacant_s=None, parting_s=None)
-    for index in range(draft.limits.nodes + draft.limits.head_apart):
-        draft = ask(draft, index)
-    return draft.decision
+    return _ask_for_all(draft).decision
 
 
 def _after_takeover(draft: Draft, event: TakenOver) -> Decision:
-    """Go on with the nodes that are still there; the others are lost."""
+    """Go on with the nodes that are still there; the others are lost.
+
+    A run that was to stop lacks some besides: it did not replace any more.
+    """
     nodes = draft.state.nodes
     draft = draft.then(stopping=None, idle_losses=0)
     for node in nodes:
         if node.node_id not in event.found:
             draft = replace_node(draft, node)
-    return elect(draft).decision
+    return elect(_ask_for_all(draft)).decision
+
+
+def _ask_for_all(draft: Draft) -> Draft:
+    """Ask for the nodes that are neither there nor waited for."""
+    for index in range(draft.limits.nodes + draft.limits.head_apart):
+        draft = ask_unless_there(draft, index, None)
+    return draft
 
 
 def _after_progress(draft: Draft, event: Progressed) -> Decision:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,7 @@ from burst.cost.placement import Place
 from burst.cost.quotes import Quote
 from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import NodeRequest
-from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour
+from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour, visible
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import MachineRequest, cluster_name, folder_of
 from burst.provision.ssh import Login, Ssh
@@ -35,17 +35,18 @@ AT_ONCE = 16
 LOOK_S = 15.0
 T = TypeVar("T")
 
-# whether a claim is a dead run's: of an hour ago, without a process of its node
-JUDGE = """c=$HOME/.burst/claim-$(uname -n); dead=; n=$(readlink "$c" | sed 's/^burst-//')
-if [ -n "$n" ] && [ -n "$(find "$c" -mmin +60 2>/dev/null)" ]; then
+# whether the node that has a claim has a process there; without, one of an hour ago is a dead run's
+JUDGE = """c=$HOME/.burst/claim-$(uname -n); dead= lives=; n=$(readlink "$c" | sed 's/^burst-//')
+if [ -n "$n" ]; then
 run=$(echo "$n" | sed 's/-[^-]*$//' | tr -d '\\n' | sha256sum | cut -c1-8)
 w="BURST_NODE_DIR=/tmp/burst-$run/$(echo "$n" | sed 's/.*-//')"
-cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -qx "$w" || [ -z "$run" ] || dead=1
+if cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -qx "$w"; then lives=lives
+elif [ -n "$run" ] && [ -n "$(find "$c" -mmin +60 2>/dev/null)" ]; then dead=1; fi
 fi
 """
 LOOK = (
     f"{JUDGE}nproc; awk '/MemTotal/ {{print $2}}' /proc/meminfo; "
-    '[ -n "$dead" ] && echo || echo "$(readlink "$c")"; hostname -I 2>/dev/null || echo; '
+    '[ -n "$dead" ] && echo || echo "$(readlink "$c") $lives"; hostname -I 2>/dev/null || echo; '
     f'g=$({" ".join(ASK_GPUS)} 2>/dev/null) && echo "$g" || true'  # it fails on standard output
 )
 # of two that find a claim dead, the second must not take away what the first made in its place
@@ -100,7 +101,9 @@ class Found:
     memory_gb: float
     accelerators: Accelerators | None
     claim: str  # the node that has it, or ""; a dead run's is none
+    lives: bool  # whether that node has a process there
     ip: str  # its address among its own kind
+    visible: str  # see burst.provision.own.visible
 
     @property
     def usd_per_hour(self) -> Decimal:
@@ -194,7 +197,8 @@ class Hosts:
         self._mine: dict[str, Found] = {}  # by the name of the node that has it
         self._unseen = dict(nodes)  # on hosts that may have been silent ever since
         self._silent: set[Host] = set()  # those that did not answer, and were told of
-        self._perhaps: dict[str, set[Host]] = {}  # by node; a claim there may have been made
+        self._perhaps: dict[str, set[Host]] = {}  # by node; those it may have claimed besides
+        self._ended: set[str] = set()  # nodes; a host that was silent then may have one still
 
     def look(self, pool: str = "") -> tuple[Found, ...]:
         """Return what the hosts that answer say of themselves, all asked at once."""
@@ -228,19 +232,31 @@ class Hosts:
             self._silent.add(host)
             return None
         self._silent.discard(host)
-        return found
+        return self._freed(found) if found.claim in self._ended else found
+
+    def _freed(self, found: Found) -> Found:
+        """End what was to end while its host was silent; return what the host is then."""
+        try:
+            self._end(found.host, found.claim)
+        except BurstError as error:
+            log.warning("%s still has %s: %s", found.host.address, found.claim, error)
+            return found
+        return replace(found, claim="", lives=False)
 
     def look_at(self, host: Host) -> Found:
         """Return what a host says of itself; BurstError or ValueError if it does not."""
         lines = self.ssh(host).run(LOOK, limit_s=LOOK_S).splitlines()
-        cpus, memory_kb, claim, ips, *gpus = (line.strip() for line in lines)
+        cpus, memory_kb, told, ips, *gpus = (line.strip() for line in lines)
+        claim, _, lives = told.partition(" ")
         return Found(
             host=host,
             cpus=int(cpus),
             memory_gb=round(int(memory_kb) / 1024**2, 1),
             accelerators=accelerators(gpus),
             claim=claim,
+            lives=bool(lives),
             ip=host.address if host.address in ips.split() else (ips.split() or [host.address])[0],
+            visible=visible(gpus),
         )
 
     def ssh(self, host: Host) -> Ssh:
@@ -257,12 +273,13 @@ class Hosts:
     def launch(self, request: MachineRequest) -> None:
         """Claim a free host of the place's shape; RefusedError when there is none."""
         name, place = request.name, request.place
+        self._ended.discard(name)
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         told: list[str] = []
-        for found in sorted(there, key=lambda found: (found.claim != name, found.claim)):
+        for found in sorted(there, key=lambda f: (f.claim != name, not f.lives, f.claim)):
             why = self._claim(found, name)
             if not why:
-                self._mine[name] = found
+                self._have(name, found)
                 return
             told.append(why)
         why = ", ".join(told) or "none answers"
@@ -297,7 +314,7 @@ class Hosts:
             raise TransientError("no SSH host answers")
         for one in found:
             if one.claim:
-                self._mine[one.claim] = one
+                self._see(one)
         answered = {one.host: one.claim for one in found}
         mine = dict(self._mine)  # other threads end nodes meanwhile
         there = [name for name, one in mine.items() if answered.get(one.host, name) == name]
@@ -306,9 +323,29 @@ class Hosts:
         there += [n for n, pool in dict(self._unseen).items() if pool in pools and n not in mine]
         return {name: "up" for name in there if name.startswith(prefix)}
 
+    def _see(self, found: Found) -> None:
+        """Note a claim; of several hosts with its claim, a node is on that where it lives."""
+        known = self._mine.get(found.claim, found)
+        if known.host == found.host or (found.lives and not known.lives):
+            self._have(found.claim, found)
+        else:
+            self._perhaps.setdefault(found.claim, set()).add(found.host)
+
+    def _have(self, name: str, found: Found) -> None:
+        """Note where a node is; the host that it was taken to be on stays to be freed."""
+        before = self._mine.get(name, found).host
+        if before != found.host:
+            self._perhaps.setdefault(name, set()).add(before)
+        self._mine[name] = found
+
     def end_command(self, request: NodeRequest) -> str:
         """Return what frees a node's host."""
         return release_command(cluster_name(request.run_id, request.node_id))
+
+    def machine_env(self, name: str) -> Mapping[str, str]:
+        """Return which of its host's GPUs a node may use, where there are others."""
+        found = self._where(name)
+        return {"CUDA_VISIBLE_DEVICES": found.visible} if found and found.visible else {}
 
     def vacant(self, place: Place) -> int:
         """Return how many hosts of a place's shape nobody has."""
@@ -332,24 +369,31 @@ class Hosts:
     def down(self, name: str) -> None:
         """End everything of a node on its host, and free the host.
 
-        A host that cannot be reached frees itself by its dead-man switch.
+        A host that is silent is not waited for: it is freed when it is seen to answer. If nobody
+        looks any more by then, its dead-man switch does it, or what is left is a dead run's claim.
         """
+        self._ended.add(name)
+        self._unseen.pop(name, None)
+        for host in self._claimed(name):
+            try:
+                self._end(host, name)
+            except TransientError as error:
+                log.warning("%s; what %s has there ends when it answers, or by itself", error, name)
+        self._perhaps.pop(name, None)
+        self._mine.pop(name, None)
+
+    def _claimed(self, name: str) -> Iterable[Host]:
+        """Return the hosts with a node's claim, that where it is first, as far as is known."""
+        own: tuple[Host, ...] = ()
         try:
             found = self._where(name)
+            own = () if found is None else (found.host,)
         except TransientError as error:
-            log.warning("%s: %s; what is there ends by its dead-man switch", name, error)
-            return
-        finally:
-            self._unseen.pop(name, None)
-        there = self._perhaps.pop(name, set()) | ({found.host} if found else set())
-        for host in there:
-            try:
-                self.ssh(host).run(END.format(scratch=folder_of(name), name=name))
-            except TransientError as error:
-                log.warning(
-                    "%s, where %s is: it frees itself when nobody renews its lease", error, name
-                )
-        self._mine.pop(name, None)
+            log.warning("%s; what %s has ends when its host answers, or by itself", error, name)
+        return dict.fromkeys((*own, *self._perhaps.get(name, ())))
+
+    def _end(self, host: Host, name: str) -> None:
+        self.ssh(host).run(END.format(scratch=folder_of(name), name=name))
 
 
 def release_command(name: str) -> str:

@@ -4,32 +4,53 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
 from burst.cost.quotes import UNROUNDED, Quote
 from burst.task_specs.model import Accelerators
 
-ASK_GPUS = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+ASK_GPUS = ("nvidia-smi", "--query-gpu=name,uuid", "--format=csv,noheader")
 _NO_NAME = re.compile(r"\[|ERR!|No devices|Unable|Failed|$")
 NO_PRICE = "own machine, no price set in pools.yaml"
 
 
-def accelerators(lines: Iterable[str]) -> Accelerators | None:
+def accelerators(lines: Sequence[str]) -> Accelerators | None:
     """Return the GPUs that `ASK_GPUS` lists, one a line; None for none.
 
     Of several kinds that which there are most of, the first of as many: a card for the screen is
     none to train on. One that fell off the bus has no name, but `[Unknown Error]`.
 
-    >>> accelerators(["NVIDIA T400 4GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", "ERR!"])
-    Accelerators(kind='A100-SXM4-80GB', count=2)
+    >>> accelerators(["NVIDIA T400, GPU-1", "NVIDIA A100, GPU-2", "NVIDIA A100, GPU-3", "ERR!, -"])
+    Accelerators(kind='A100', count=2)
     """
-    names = Counter(line.strip() for line in lines if not _NO_NAME.match(line.strip()))
-    if not names:
+    gpus = _offered(lines)
+    if not gpus:
         return None
-    ((name, count),) = names.most_common(1)
-    return Accelerators(kind=name.removeprefix("NVIDIA ").replace(" ", "-"), count=count)
+    kind = gpus[0][0].removeprefix("NVIDIA ").replace(" ", "-")
+    return Accelerators(kind=kind, count=len(gpus))
+
+
+def visible(lines: Sequence[str]) -> str:
+    """Return the UUIDs of `accelerators` for CUDA_VISIBLE_DEVICES; "" where there are no others.
+
+    Not their numbers: CUDA counts in another order than nvidia-smi.
+
+    >>> visible(["NVIDIA T400, GPU-1", "NVIDIA A100, GPU-2", "NVIDIA A100, GPU-3", "ERR!, -"])
+    'GPU-2,GPU-3'
+    """
+    gpus = _offered(lines)
+    return ",".join(uuid for _, uuid in gpus) if 0 < len(gpus) < len(lines) else ""
+
+
+def _offered(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Return name and UUID of each GPU of the kind that counts."""
+    parts = [line.partition(",") for line in lines]
+    gpus = [(name.strip(), uuid.strip()) for name, _, uuid in parts]
+    names = Counter(name for name, _ in gpus if not _NO_NAME.match(name))
+    most = {name for name, _ in names.most_common(1)}
+    return [gpu for gpu in gpus if gpu[0] in most]
 
 
 def usd_per_hour(text: object) -> Decimal:

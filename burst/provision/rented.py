@@ -75,6 +75,10 @@ class Clusters(Protocol):
         """Return the shell command by which a node's machine ends itself; "" where none can."""
         ...
 
+    def machine_env(self, name: str) -> Mapping[str, str]:
+        """Return what a node's processes must be told of its machine. TransientError."""
+        ...
+
     def launch(self, request: MachineRequest) -> None:
         """Make a machine; of a name that has one already, nothing more. RefusedError: none."""
         ...
@@ -428,11 +432,12 @@ class RentedProvisioner:
             "BURST_NODE_ID": request.node_id,
             "BURST_NODE_DIR": scratch,
         }
+        machine = self._clusters.machine_env(cluster_name(request.run_id, request.node_id))
         versions = dict(pin.split("==") for pin in pins() if pin.startswith(("ray==", "torch==")))
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         return {
             "arguments": arguments,
-            "env": {**self._settings.env, **request.env, **marks},
+            "env": {**self._settings.env, **request.env, **machine, **marks},
             "versions": {"python": python, **versions},
             "end": self._clusters.end_command(request),
             "grace_s": GRACE_S,

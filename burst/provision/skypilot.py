@@ -460,6 +460,12 @@ def end_command(request: NodeRequest) -> str:
     return ends.end_command(request)
 
 
+def machine_env(name: str) -> Mapping[str, str]:
+    """See burst.provision.rented.Clusters: a rented machine is the node's as a whole."""
+    del name
+    return {}
+
+
 def vacant(place: Place) -> int:
     """Return how many pods of a place's type Kubernetes has room for; clouds do not say: 0.
 

@@ -320,6 +320,11 @@ class Slurm:
         del request
         return RELEASE
 
+    def machine_env(self, name: str) -> Mapping[str, str]:
+        """Return nothing: Slurm itself tells a job which GPUs are its own."""
+        del name
+        return {}
+
     def vacant(self, place: Place) -> int:
         """Return how many jobs like a node's could start there now; see slurm_room.read_room."""
         cluster = self._clusters.get(place.pool)

@@ -224,6 +224,25 @@ def test_a_part_that_does_not_answer_holds_up_nothing_elsewhere(
     assert bench.there() == {"n001"}
 
 
+@pytest.mark.needs("fall silent in part")
+def test_a_part_that_does_not_answer_when_its_node_ends_gives_it_back_later(
+    bench: Bench, pool: Provisioner
+) -> None:
+    running(bench, pool, "n001", "n002")
+    with bench.silent_about("n001"):
+        for _ in range(5):
+            with suppress(TransientError):
+                pool.end(RUN, "n001")
+            bench.wait()
+
+    def over() -> bool:
+        gone = pool.end(RUN, "n001") and is_("gone", pool, "n001")
+        return gone and bench.there() == {"n002"}
+
+    until(bench, over)
+    assert is_("running", pool, "n002")
+
+
 def settled(pool: Provisioner) -> bool:
     return view_of(pool, "n002").state != "asked"
 

@@ -33,7 +33,9 @@ PasswordAuthentication no
 PidFile none
 SetEnv HOME={folder}/home PATH={folder}/bin:/usr/bin:/bin
 """
-SMI = "#!/bin/sh\ncase $* in *driver*) echo 535.104.05;; *) echo NVIDIA A100-SXM4-80GB;; esac\n"
+SMI = """#!/bin/sh
+case $* in *driver*) echo 535.104.05;; *) echo NVIDIA A100-SXM4-80GB, GPU-1;; esac
+"""
 
 
 class Host(NamedTuple):

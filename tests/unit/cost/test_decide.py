@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ from burst.cost.events import (
     Started,
     StopAsked,
     Stopped,
+    TakenOver,
     Tick,
     UserFailed,
     WorkersStarted,
@@ -196,6 +198,34 @@ def test_a_stop_that_nobody_answers_ends_after_its_grace() -> None:
     waiting, _ = play(Tick(at_s=89, spent_usd=Decimal(0)), state=state)
     assert isinstance(waiting, Active)
     assert isinstance(play(Tick(at_s=90, spent_usd=Decimal(0)), state=state)[0], Done)
+
+
+def test_a_run_that_stops_waits_for_no_node_any_more() -> None:
+    full = Refused(place=HERE.place, reason="capacity")
+    gone = NodeLost(node_id="n002", why="gone", at_s=30)
+    no = LaunchRefused(node_id="n004", refusals=(full,), at_s=31)
+    state, _ = play(gone, no, state=training())
+    assert [slot.index for slot in state.waiting] == [1]
+    state, _ = play(StopAsked(who="ann", now=False, at_s=32), state=state)
+    assert state.waiting == ()
+    assert play(Tick(at_s=80, spent_usd=Decimal(0)), state=state) == (state, ())
+
+
+@pytest.mark.parametrize("when", ["before the stop", "while it stops"])
+def test_a_run_that_goes_on_after_a_stop_asks_for_the_nodes_that_it_lacks(when: str) -> None:
+    """Whoever drove it was gone before it had stopped, and somebody resumes it."""
+    full = Refused(place=HERE.place, reason="capacity")
+    stop = StopAsked(who="ann", now=False, at_s=30)
+    gone = NodeLost(node_id="n002", why="gone", at_s=30)
+    no = LaunchRefused(node_id="n004", refusals=(full,), at_s=30)
+    events = (gone, no, stop) if when == "before the stop" else (stop, gone)
+    state, _ = play(*events, state=training())
+    found = ("n001", "n003")
+    state, actions = play(TakenOver(found=found, at_s=90), state=state)
+    assert [action.index for action in actions if isinstance(action, Launch)] == [1]
+    assert sorted(node.index for node in state.nodes) == [0, 1, 2]
+    again = TakenOver(found=tuple(node.node_id for node in state.nodes), at_s=91)
+    assert play(again, state=state)[1] == ()
 
 
 def test_budget_and_deadline_save_before_they_stop() -> None:

@@ -92,6 +92,9 @@ class FakeClusters:
     def end_command(self, request: NodeRequest) -> str:
         return f"end {request.node_id}"
 
+    def machine_env(self, name: str) -> Mapping[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": f"GPU-of-{name}"}
+
     def vacant(self, place: Place) -> int:
         return self.free
 
@@ -294,6 +297,14 @@ def test_agents_are_told_how_their_machine_ends_itself(
     until(pool, lambda view: view.state == "running")
     told = json.loads(wire.data[-1])
     assert (told["end"], told["held"]) == ("end n001", held)
+
+
+def test_agents_are_told_of_their_machine(pool: RentedProvisioner, wire: Wire) -> None:
+    pool.launch(REQUEST)
+    until(pool, lambda view: view.state == "running")
+    env = json.loads(wire.data[-1])["env"]
+    assert env["CUDA_VISIBLE_DEVICES"] == "GPU-of-burst-toy-abcdef-n001"
+    assert env["BURST_NODE_ID"] == "n001"
 
 
 @pytest.mark.parametrize("fault", [TransientError("500, try again"), SetupError("exit code 1")])

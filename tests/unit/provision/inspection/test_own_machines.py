@@ -29,7 +29,8 @@ NOW = datetime(2026, 12, 1, tzinfo=UTC)
 PYPI = Torch(cuda="13.0", source="torch 2.13.0 of PyPI")
 GIB = 1024**3
 SMI = """#!/bin/sh
-case "$*" in *driver_version*) echo {driver};; *) printf 'NVIDIA H100\\nNVIDIA H100\\n';; esac
+case "$*" in *driver_version*) echo {driver};;
+*) printf 'NVIDIA H100, GPU-1\\nNVIDIA H100, GPU-2\\n';; esac
 """
 
 
