@@ -23,7 +23,15 @@ from burst.cost.placement import Place
 from burst.cost.quotes import Quote
 from burst.errors import BurstError, SetupError, TransientError
 from burst.ports import NodeRequest
-from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, quote, usd_per_hour, visible
+from burst.provision.own import (
+    ASK_GPUS,
+    DEVICES,
+    NO_PRICE,
+    accelerators,
+    quote,
+    usd_per_hour,
+    visible,
+)
 from burst.provision.refusals import RefusedError
 from burst.provision.rented import MachineRequest, cluster_name, folder_of
 from burst.provision.ssh import Login, Ssh
@@ -345,7 +353,7 @@ class Hosts:
     def machine_env(self, name: str) -> Mapping[str, str]:
         """Return which of its host's GPUs a node may use, where there are others."""
         found = self._where(name)
-        return {"CUDA_VISIBLE_DEVICES": found.visible} if found and found.visible else {}
+        return {DEVICES: found.visible} if found and found.visible else {}
 
     def vacant(self, place: Place) -> int:
         """Return how many hosts of a place's shape nobody has."""

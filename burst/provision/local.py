@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +22,15 @@ from burst.cost.placement import Place
 from burst.errors import LeftoverError, TransientError
 from burst.ports import NodeRequest, NodeView
 from burst.processes import Mark, alive, find, kill_all, start_time
-from burst.provision.own import ASK_GPUS, NO_PRICE, accelerators, usd_per_hour
+from burst.provision.own import (
+    ASK_GPUS,
+    DEVICES,
+    NO_PRICE,
+    accelerators,
+    chosen,
+    usd_per_hour,
+    visible,
+)
 from burst.records import scratch_name
 from burst.task_specs.model import Accelerators
 
@@ -48,18 +56,26 @@ def this_machine(pools: Mapping[str, Any]) -> LocalMachine:
     return LocalMachine(
         cpus=len(os.sched_getaffinity(0)),
         memory_gb=round(psutil.virtual_memory().total / GIB, 1),
-        accelerators=_gpus(),
+        accelerators=accelerators(_gpus()),
         usd_per_node_hour=usd_per_hour(text),
         price_source=NO_PRICE if text is None else "pools.yaml",
     )
 
 
-def _gpus() -> Accelerators | None:
-    """Ask nvidia-smi; no answer means no GPU."""
+def _gpus() -> Sequence[str]:
+    """Return nvidia-smi's lines on the GPUs that this process may use; no answer means none."""
     if shutil.which(ASK_GPUS[0]) is None:
-        return None
+        return ()
     result = subprocess.run(ASK_GPUS, capture_output=True, text=True, check=False, timeout=20)
-    return None if result.returncode else accelerators(result.stdout.splitlines())
+    if result.returncode:
+        return ()
+    return chosen(result.stdout.splitlines(), os.environ.get(DEVICES))
+
+
+def _gpu_env() -> Mapping[str, str]:
+    """Return what keeps nodes from GPUs of another kind; where the person chose, that stands."""
+    offered = "" if DEVICES in os.environ else visible(_gpus())
+    return {DEVICES: offered} if offered else {}
 
 
 class LocalProvisioner:
@@ -111,7 +127,7 @@ class LocalProvisioner:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
-                    env={**_clean(os.environ), **request.env, **marks},
+                    env={**_clean(os.environ), **_gpu_env(), **request.env, **marks},
                     pass_fds=(theirs,),
                     start_new_session=True,
                 )

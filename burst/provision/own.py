@@ -12,6 +12,7 @@ from burst.cost.quotes import UNROUNDED, Quote
 from burst.task_specs.model import Accelerators
 
 ASK_GPUS = ("nvidia-smi", "--query-gpu=name,uuid", "--format=csv,noheader")
+DEVICES = "CUDA_VISIBLE_DEVICES"
 _NO_NAME = re.compile(r"\[|ERR!|No devices|Unable|Failed|$")
 NO_PRICE = "own machine, no price set in pools.yaml"
 
@@ -42,6 +43,31 @@ def visible(lines: Sequence[str]) -> str:
     """
     gpus = _offered(lines)
     return ",".join(uuid for _, uuid in gpus) if 0 < len(gpus) < len(lines) else ""
+
+
+def chosen(lines: Sequence[str], devices: str | None) -> Sequence[str]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; None: it is not set.
+
+    By number or by the begin of a UUID; what comes after one that is not there is not seen (CUDA
+    C++ Programming Guide, "CUDA Environment Variables").
+
+    >>> chosen(["NVIDIA T400, GPU-1", "NVIDIA A100, GPU-2", "NVIDIA A100, GPU-3"], "1,GPU-3,7,0")
+    ['NVIDIA A100, GPU-2', 'NVIDIA A100, GPU-3']
+    """
+    if devices is None:
+        return lines
+    found: list[str] = []
+    for device in map(str.strip, devices.split(",")):
+        match = [line for n, line in enumerate(lines) if _is_device(device, n, line)]
+        if len(match) != 1:
+            break
+        found += match
+    return found
+
+
+def _is_device(device: str, number: int, line: str) -> bool:
+    uuid = line.partition(",")[2].strip()
+    return device == str(number) or (device.startswith("GPU-") and uuid.startswith(device))
 
 
 def _offered(lines: Sequence[str]) -> list[tuple[str, str]]:
