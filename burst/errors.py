@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,6 +39,7 @@ class BurstError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.result: Mapping[str, object] = {}  # what was found before it; `--json` shows both
 
 
 class UsageError(BurstError):

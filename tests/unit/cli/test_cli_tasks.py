@@ -85,7 +85,7 @@ def test_a_key_written_twice_is_told_with_both_lines(burst: Call, file: Path) ->
 def test_a_file_of_another_tool_is_called_that(burst: Call, file: Path) -> None:
     """C20."""
     file.write_text("type: task\nname: t\nnodes: 2\ncommands: [python train.py]\n")
-    said = burst("plan", file, "--json")
+    said = burst("plan", file)
     assert (said.code, said.out) == (2, "")
     assert "looks like a dstack task" in said.err
 
@@ -191,6 +191,8 @@ def test_with_json_too_what_nothing_can_run_ends_with_4(
     found = json.loads(said.out)
     assert found["candidates"] == []
     assert found["rejected"][0]["reason"] == "not asked, the task names infra aws"
+    assert found["error"]["message"].startswith("nothing here can run big\n")
+    assert found["error"]["exit_code"] == 4
     assert said.err.startswith("error: nothing here can run big\n")
 
 
@@ -221,7 +223,14 @@ def test_a_check_in_json_has_the_problems_of_a_bad_file(burst: Call, file: Path)
     said = burst("check", file, "--json")
     message = "unknown field; did you mean num_nodes?"
     problem = {"field": "num_workers", "message": message, "line": 2, "written": None}
-    assert json.loads(said.out) == {"valid": False, "file": str(file), "problems": [problem]}
+    error = {
+        "exit_code": 2,
+        "message": f"{file} has 1 problem",
+        "hint": "burst schema prints every field; examples/ has complete task files",
+        "file": str(file),
+        "problems": [problem],
+    }
+    assert json.loads(said.out) == {"valid": False, "error": error}
     assert (said.code, said.err) == (2, burst("check", file).err)
 
 
@@ -460,7 +469,7 @@ def test_a_run_that_costs_is_refused_before_anything_is_written(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     file.write_text(DEAR)
     said = burst("run", file, "--json")
-    assert (said.code, said.out) == (2, "")
+    assert (said.code, list(json.loads(said.out))) == (2, ["error"])
     assert said.err.startswith("error: this can spend $3.60 an hour, at most $7.20\nhint: ")
     assert not home.exists()
 
