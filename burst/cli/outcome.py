@@ -7,21 +7,55 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 import typer
 
-from burst.cli.output import print_json
+from burst.cli.output import Output, UnprintedError, discard, print_json
 from burst.errors import BurstError, SpecError
 
 Misuse: Any = typer.BadParameter.__base__  # of the command line; typer has no public name for it
 DEFECT = "error: this is a defect in burst; please report it with the lines above\n"
 
 
+SIGPIPE_ENDED = 141  # as a shell reports it of other programs
+
+
 def outcome(command: Callable[[], Any], *, as_json: bool) -> int:
-    """Run a command and return its exit code; every error is told, with `as_json` as JSON too."""
+    """Run a command and return its exit code; every error is told, with `as_json` as JSON too.
+
+    Where nobody reads what is printed any more (`| head`), the command ends without a word.
+    """
+    _open_closed()
+    stdout = sys.stdout
+    sys.stdout = cast("TextIO", Output(stdout))
+    try:
+        code = _run(command, as_json=as_json)
+        sys.stdout.flush()
+    except UnprintedError as error:
+        discard(stdout)
+        if isinstance(error.__cause__, BrokenPipeError):
+            return SIGPIPE_ENDED
+        sys.stderr.write(f"error: standard output cannot be written: {error}\n")
+        return 1
+    finally:
+        sys.stdout = stdout
+    return code
+
+
+def _open_closed() -> None:
+    """Have somewhere to print when whoever started this closed the place (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for good
+
+
+def _run(command: Callable[[], Any], *, as_json: bool) -> int:
     try:
         return int(command() or 0)
+    except UnprintedError:
+        raise
     except BurstError as error:
         complain(error)
         told, result = _told(error), error.result
