@@ -12,6 +12,7 @@ from typing import Any, TextIO, cast
 
 import typer
 
+from burst import wiring
 from burst.cli.output import Output, UnprintedError, discard, print_json
 from burst.errors import BurstError, SpecError
 
@@ -53,7 +54,8 @@ def _open_closed() -> None:
 
 def _run(command: Callable[[], Any], *, as_json: bool) -> int:
     try:
-        return int(command() or 0)
+        with _own_folder():
+            return int(command() or 0)
     except UnprintedError:
         raise
     except BurstError as error:
@@ -69,6 +71,17 @@ def _run(command: Callable[[], Any], *, as_json: bool) -> int:
     if as_json:
         print_json({**result, "error": told})
     return int(told["exit_code"])
+
+
+@contextmanager
+def _own_folder() -> Iterator[None]:
+    """Have an error of burst's own folder on this machine be one of the person's settings."""
+    try:
+        yield
+    except OSError as error:
+        if (wrong := wiring.unusable_home(error)) is None:
+            raise
+        raise wrong from error
 
 
 def complain(error: BurstError) -> None:
