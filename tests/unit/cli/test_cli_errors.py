@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ CODES = {
     "StorageError": 7,
     "TransientError": 7,
     "ConflictError": 7,
+    "CredentialsError": 9,
     "TrainingError": 8,
     "SetupError": 9,
     "LeftoverError": 10,
@@ -183,3 +185,22 @@ def test_an_unexpected_error_shows_all_of_it_and_asks_for_a_report(failing: Fail
 
 def test_an_interrupt_ends_with_130(failing: Failing) -> None:
     assert failing(KeyboardInterrupt())[0] == 130
+
+
+@pytest.mark.parametrize("command", ["adopt", "resume", "status"])
+def test_a_run_in_a_bucket_without_credentials(
+    burst: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert burst(command, "s3://some-bucket/run") == (
+        9,
+        "",
+        (
+            "error: s3://some-bucket/run/run.json cannot be opened: there are no credentials for "
+            "AWS\nhint: run `aws configure`, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or "
+            "AWS_PROFILE, or give the machine a role\n"
+        ),
+    )
