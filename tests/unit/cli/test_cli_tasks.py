@@ -50,7 +50,7 @@ def test_check_says_what_a_valid_file_does(burst: Call, file: Path) -> None:
 
 
 def test_check_names_the_function_and_warns_on_stderr(burst: Call, file: Path) -> None:
-    (file.parent / "train.py").touch()
+    (file.parent / "train.py").write_text("def main(): pass\n")
     file.write_text("name: two\nnum_nodes: 2\nburst: {train: train.py:main, micro_batch: 2}\n")
     said = burst("check", file)
     assert (said.code, said.out) == (0, f"{file}: ok; two runs train.py:main on 2 nodes\n")
@@ -256,7 +256,7 @@ def test_a_file_of_the_function_must_be_there_unless_it_may_come_later(
 def test_a_strategy_that_there_is_not_yet_is_refused_before_a_node_starts(
     burst: Call, file: Path, scene: Scene
 ) -> None:
-    (file.parent / "train.py").touch()
+    (file.parent / "train.py").write_text("def main(): pass\n")
     file.write_text("name: sharded\nburst: {train: train.py:main, strategy: fsdp2}\n")
     said = burst("run", file)
     assert said.code == 9
@@ -271,7 +271,7 @@ def test_the_schema_is_json(burst: Call) -> None:
 
 
 def test_the_command_line_beats_the_file(burst: Call, file: Path) -> None:
-    (file.parent / "t.py").touch()
+    (file.parent / "t.py").write_text("def main(): pass\n")
     file.write_text(
         "name: dear\nnum_nodes: 2\nresources: {use_spot: true}\n"
         "burst: {train: t.py:main, workers: 2, budget_usd: 20}\n"
@@ -533,7 +533,7 @@ def test_a_plan_promises_no_more_nodes_than_there_are(
 
     monkeypatch.setattr(wiring, "offers", two)
     file.write_text("name: dear\nnum_nodes: 4\nburst: {train: t.py:f, workers: 2..4}\n")
-    (file.parent / "t.py").write_text("")
+    (file.parent / "t.py").write_text("def f(): pass\n")
     said = burst("plan", file)
     assert (said.code, said.err) == (0, "")
     assert "   there can be 2 of 4 nodes; the task needs 2\n" in said.out
