@@ -13,6 +13,7 @@ from typing import Any, TextIO, cast
 import typer
 
 from burst import wiring
+from burst.cli.logged import logged
 from burst.cli.output import Output, UnprintedError, discard, print_json
 from burst.errors import BurstError, SpecError
 
@@ -32,7 +33,8 @@ def outcome(command: Callable[[], Any], *, as_json: bool) -> int:
     stdout = sys.stdout
     sys.stdout = cast("TextIO", Output(stdout))
     try:
-        code = _run(command, as_json=as_json)
+        with logged():
+            code = _run(command, as_json=as_json)
         sys.stdout.flush()
     except UnprintedError as error:
         discard(stdout)
