@@ -11,6 +11,7 @@
   * StorageError             the object store refuses or fails               exit 7
     * TransientError         the same call may work later; retried inside
     * ConflictError          a conditional write lost to another writer
+    * CredentialsError       nobody gave the store's keys here                exit 9
   * TrainingError            the user's code failed                          exit 8
   * SetupError               rights, configuration or a missing package      exit 9
   * LeftoverError            something of ours is still alive at the end     exit 10
@@ -20,7 +21,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,6 +40,7 @@ class BurstError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.result: Mapping[str, object] = {}  # what was found before it; `--json` shows both
 
 
 class UsageError(BurstError):
@@ -124,6 +126,12 @@ class TransientError(StorageError):
 
 class ConflictError(StorageError):
     """A conditional write found another version, or the key taken. Never retried blindly."""
+
+
+class CredentialsError(StorageError):
+    """The keys that the object store wants are not here, or only in part."""
+
+    exit_code = 9
 
 
 class TrainingError(BurstError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import logging
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from burst.controller.networks import Networks
     from burst.controller.runs import Run, Runs
     from burst.cost.state import Limits
+    from burst.errors import SetupError
     from burst.ports import Provisioner
     from burst.provision.hosts import Host
     from burst.provision.k8s.client import Client
@@ -55,8 +57,41 @@ def clock() -> Clock:
 
 
 def home() -> Path:
-    """Return the folder of this person's burst: $BURST_HOME, or ~/.burst."""
+    """Return the folder of this person's burst: $BURST_HOME, or ~/.burst; OSError if it is none."""
+    folder = _home()
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    return folder
+
+
+def _home() -> Path:
     return Path(os.environ.get("BURST_HOME", "~/.burst")).expanduser().absolute()
+
+
+def make_home() -> None:
+    """Make this person's folder, to write to; OSError if that cannot be."""
+    folder = home()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+def unusable_home(error: OSError) -> SetupError | None:
+    """Return what is wrong with this person's folder, if that is what an error says.
+
+    A file that is missing in the folder says nothing of it.
+    """
+    from burst.errors import SetupError
+
+    folder, where = _home(), Path(str(error.filename))
+    missing = isinstance(error, FileNotFoundError)
+    if where not in {folder, *folder.parents} and (missing or folder not in where.parents):
+        return None
+    there = "" if where == folder else f" at {where}"
+    return SetupError(
+        f"burst's own folder {folder} cannot be used: {error.strerror}{there}",
+        hint="make it a folder that you may write to, or name another one in BURST_HOME",
+    )
 
 
 def store(uri: str) -> ObjectStore:

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 
-from burst.errors import ConflictError, StorageError
+from burst.errors import ConflictError, CredentialsError, StorageError
 from burst.storage.keys import join
 from burst.storage.port import ObjectStore
 from burst.storage.transfer import SMALLEST_PART_BYTES
@@ -18,8 +18,8 @@ _LARGE_BYTES = SMALLEST_PART_BYTES + (2 << 20)  # two parts: another right than 
 def check_store(store: ObjectStore) -> None:
     """Write, read, list, claim, upload in two parts and delete, below a name nobody else uses.
 
-    StorageError names the step that fails. Leaves nothing behind that it
-    can delete. About 10 MiB go over the network.
+    StorageError names the step that fails; CredentialsError: none could be tried. Leaves nothing
+    behind that it can delete. About 10 MiB go over the network.
     """
     folder = f"preflight-{secrets.token_hex(4)}"
     small, claim, large = (join(folder, name) for name in ("small", "claim", "large"))
@@ -36,6 +36,8 @@ def check_store(store: ObjectStore) -> None:
     for name, step in steps:
         try:
             step()
+        except CredentialsError:
+            raise
         except (StorageError, FileNotFoundError) as error:
             with suppress(StorageError):  # the first failure is the one to tell
                 store.delete([small, claim, large])

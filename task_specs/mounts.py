@@ -33,6 +33,7 @@ class Local:
 
     folder: str  # absolute; relative paths of the file are taken from here
     exists: Callable[[str], bool]  # asked about absolute paths
+    content: Callable[[str], bytes | None]  # of a file; None if it cannot be read
 
     def path(self, text: str) -> str:
         """Return the absolute path that a task file means, `~` being this person's home."""

@@ -15,6 +15,7 @@ from burst.task_specs.advice import advise
 from burst.task_specs.burst_block import Around, read_burst
 from burst.task_specs.fields import Fields
 from burst.task_specs.foreign import foreign, is_script
+from burst.task_specs.functions import check_train
 from burst.task_specs.infra import ON_DEMAND_ONLY
 from burst.task_specs.keys import PLACES, TOP_HANDED_ON
 from burst.task_specs.model import Burst, Task
@@ -47,9 +48,21 @@ def load(path: Path, overrides: Overrides = NO_OVERRIDES, known: Known = NO_NAME
         problem = Problem(field="", message=f"cannot be read: {(reason or 'unknown').lower()}")
     else:
         return parse(
-            data, source=str(path), overrides=overrides, exists=os.path.exists, known=known
+            data,
+            source=str(path),
+            overrides=overrides,
+            exists=os.path.exists,
+            known=known,
+            content=_content,
         )
     raise SpecError(str(path), (problem,))
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes() if os.path.isfile(path) else None  # noqa: PTH113 - no pipe
+    except OSError:
+        return None
 
 
 def parse(
@@ -59,17 +72,20 @@ def parse(
     overrides: Overrides = NO_OVERRIDES,
     exists: Callable[[str], bool] = lambda _: True,
     known: Known = NO_NAMES,
+    content: Callable[[str], bytes | None] = lambda _: None,
 ) -> Task:
     """Return the task in `text`, or raise SpecError with every problem found.
 
     Relative local paths are taken from the folder of `source`. `exists` is asked about each local
-    path; without it none is looked for. So it is with the pools that are `known`.
+    path; without it none is looked for. So it is with the pools that are `known`, and with the
+    `content` of the file of `burst.train`, which is None if it cannot be read.
     """
     report = Report()
     root = None if is_script(text, report) else read_document(text, report, EMPTY)
     task = None
     if root is not None and not foreign(root, report) and isinstance(root, MapNode):
-        local = Local(folder=os.path.abspath(os.path.dirname(source)), exists=exists)  # noqa: PTH100, PTH120 - `source` need not be a path
+        folder = os.path.abspath(os.path.dirname(source))  # noqa: PTH100, PTH120 - `source` need not be a path
+        local = Local(folder=folder, exists=exists, content=content)
         root = override(root, overrides)
         task = _task(root, source, overrides, local, report)
         check_places(Fields(root, "", report), known)
@@ -107,7 +123,7 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
         burst=burst,
     )
     _check_something_runs(root)
-    _check_file_of_train(root, task, local)
+    check_train(root, task, local)
     for warning in advise(task):
         report.warn(warning)
     return task
@@ -180,17 +196,6 @@ def _workdir(root: Fields, variables: Variables, local: Local) -> tuple[str | No
     if not typed.strip() or not local.exists(os.path.join(path, "")):  # noqa: PTH118 - the slash asks for a folder
         root.problem("workdir", "there is no such folder on this machine")
     return path, {}
-
-
-def _check_file_of_train(root: Fields, task: Task, local: Local) -> None:
-    """Refuse a function in a file that is not there, unless something brings the file later."""
-    file = (task.burst.train or "").rpartition(":")[0]
-    if not file.endswith(".py") or task.setup or task.mounts or "workdir" in task.other:
-        return
-    path = os.path.join(task.workdir or local.folder, file)  # noqa: PTH118 - as Local.path
-    node = root.node("burst")
-    if isinstance(node, MapNode) and not local.exists(path):
-        Fields(node, "burst", root.report).problem("train", f"there is no file {path}")
 
 
 def _script(root: Fields, key: str) -> str | None:

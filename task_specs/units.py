@@ -77,9 +77,12 @@ def _why_not(text: str) -> str:
 
 def whole(text: str) -> int:
     """Read a number without a fraction."""
+    text = text.strip()
+    if not is_number(text):
+        raise ValueError(f"needs a whole number, as in 2{_why_not(text)}")
     value = number(text)
     if value != int(value):
-        raise ValueError("needs a whole number")
+        raise ValueError("needs a whole number, as in 2")
     if abs(value) >= 10**MAX_DIGITS:
         raise ValueError(f"more than {MAX_DIGITS} digits")
     return int(value)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -12,7 +10,8 @@ import typer
 import typer.core
 
 from burst import __version__
-from burst.errors import BurstError, SpecError, UsageError
+from burst.cli.outcome import outcome
+from burst.errors import UsageError
 
 ELSEWHERE = {  # commands of SkyPilot, dstack and shells, and ours for the same wish
     "launch": "run FILE",
@@ -396,28 +395,5 @@ def schema() -> None:
 
 
 def main() -> int:
-    """Run the command line; turn every deliberate error into one readable message."""
-    try:
-        app()
-    except BurstError as error:
-        complain(error)
-        return error.exit_code
-    except Exception:  # noqa: BLE001 - the last resort: show all of it, and say what it is
-        traceback.print_exc()
-        sys.stderr.write(
-            "error: this is a defect in burst; please report it with the lines above\n"
-        )
-        return 1
-    return 0
-
-
-def complain(error: BurstError) -> None:
-    """Print an error: what happened, every problem, what to do next."""
-    if os.environ.get("BURST_TRACEBACK"):
-        traceback.print_exception(error)
-    lines = [f"error: {error.message}"]
-    if isinstance(error, SpecError):
-        lines += [f"  {problem}" for problem in error.problems]
-    if error.hint:
-        lines.append(f"hint: {error.hint}")
-    sys.stderr.write("\n".join(lines) + "\n")
+    """Run the command line; return the exit code."""
+    return outcome(lambda: app(standalone_mode=False), as_json="--json" in sys.argv)

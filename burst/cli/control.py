@@ -40,6 +40,7 @@ def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -
         show_plan(task, plan)
     confirm(plan, yes=yes)
     env = user_env(task)
+    wiring.make_home()
     run = wiring.runs().create(
         task, plan_wiring.machine(task, plan), text=dump(task), now=wiring.clock().now()
     )
@@ -49,6 +50,7 @@ def start(file: Path, given: Given, *, detach: bool, yes: bool, as_json: bool) -
 def go_on(name: str, given: Given, *, detach: bool, yes: bool, as_json: bool) -> int:
     """Take over a run that nobody drives and go on from its last checkpoint."""
     run = wiring.runs().find(name)
+    wiring.make_home()
     wiring.runs().remember(run.record.run_id, run.store.uri)
     now = status_of(run, wiring.clock(), wiring.owner_alive)
     wait_s = 0.0 if wiring.owner_known(run) else wiring.WATCH_S

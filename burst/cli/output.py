@@ -1,17 +1,52 @@
-"""Results: JSON for machines, plain aligned tables for people."""
+"""Results: JSON for machines, plain aligned tables for people; and where they are printed."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TextIO
 
 from burst.records import stamp
+
+
+class UnprintedError(OSError):
+    """Standard output takes no more: its cause says why."""
+
+
+class Output:
+    """Standard output, whose errors are told apart from those of all other files and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write as the stream does; UnprintedError."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            raise UnprintedError(error.strerror) from error
+
+    def flush(self) -> None:
+        """Flush as the stream does; UnprintedError."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise UnprintedError(error.strerror) from error
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the stream's
+        """Have everything else of the stream."""
+        return getattr(self._stream, name)
+
+
+def discard(stream: TextIO) -> None:
+    """Let what is still buffered, and all that follows, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(value: object) -> None:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from burst import plan_wiring, wiring
+from burst.cli.outcome import keeping
 from burst.cli.output import plain, print_json, table
 from burst.cli.words import dollars, human_time, plural
 from burst.cost.network import island
@@ -89,16 +90,11 @@ def _passed_over(made: Plan) -> tuple[str, ...]:
 
 
 def check_file(file: Path, given: Given, *, as_json: bool) -> None:
-    """Print what a valid file says, in short; in JSON, the problems of one that is not too.
-
-    A pools.yaml that no run could start with counts as well.
-    """
+    """Print what a valid file says, in short. A pools.yaml that no run could start with counts."""
     try:
         task = read_task(file, given)
     except SpecError as error:
-        if as_json:
-            told = {"valid": False, "file": error.source, "problems": error.problems}
-            print_json(told)
+        error.result = {"valid": False, "file": error.source, "problems": error.problems}
         raise
     if as_json:
         print_json({"valid": True, "task": task_json(task), "warnings": list(task.warnings)})
@@ -112,13 +108,15 @@ def plan_file(file: Path, given: Given, *, as_json: bool, for_run: bool = False)
     """Print the plan of a file; nothing is started. `for_run`: refuse what a run would."""
     task = read_task(file, given)
     made = plan_offers(task, plan_wiring.offers(task))
-    if as_json:
-        print_json(plan_json(task, made))
-    else:
+    told = plan_json(task, made) if as_json else {}
+    if not as_json:
         show_plan(task, made)
-    _require_candidates(task, made)
-    if for_run:
-        wiring.runs().check(task, plan_wiring.machine(task, made))
+    with keeping(told):
+        _require_candidates(task, made)
+        if for_run:
+            wiring.runs().check(task, plan_wiring.machine(task, made))
+    if as_json:
+        print_json(told)
 
 
 def task_json(task: Task) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TextIO, cast
 
 from burst.cli import words
+from burst.cli.output import discard
 from burst.controller.account import Progress
 from burst.controller.observe import Fact
 from burst.cost.events import Event
@@ -46,8 +46,8 @@ class Unbreakable(io.TextIOBase):
     def _try(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except OSError:  # nobody reads any more; what is still buffered goes nowhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        except OSError:  # nobody reads any more
+            discard(self._stream)
 
 
 class LineWatcher:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from botocore.credentials import CredentialProvider, Credentials, RefreshableCredentials
 from botocore.exceptions import MetadataRetrievalError
 
-from burst.errors import StorageError
+from burst.errors import CredentialsError
 from burst.storage.oss import read_profile
 
 _Keys: TypeAlias = Any  # botocore has no types
@@ -46,7 +46,7 @@ _HINT = (
 
 
 class OssKeys(CredentialProvider):  # type: ignore[misc, no-any-unimported]  # it has no types
-    """Gives botocore the keys; StorageError if there are none."""
+    """Gives botocore the keys; CredentialsError if there are none."""
 
     METHOD = "burst-oss"
 
@@ -55,7 +55,7 @@ class OssKeys(CredentialProvider):  # type: ignore[misc, no-any-unimported]  # i
 
 
 def find_keys(environ: Mapping[str, str]) -> _Keys:
-    """Return botocore's credentials; StorageError says where they were looked for."""
+    """Return botocore's credentials; CredentialsError says where they were looked for."""
     for identity, secret, token in _VARIABLES:
         if environ.get(identity) and environ.get(secret):
             return Credentials(environ[identity], environ[secret], environ.get(token) or None)
@@ -72,10 +72,10 @@ def find_keys(environ: Mapping[str, str]) -> _Keys:
         case None:
             here = metadata_of(environ)
             if here is None:
-                raise StorageError("there are no keys for OSS", hint=_HINT)
+                raise CredentialsError("there are no keys for OSS", hint=_HINT)
             return role_keys(here, environ.get(_ROLE, ""))
         case mode:
-            raise StorageError(
+            raise CredentialsError(
                 f"burst cannot use a profile of the aliyun command line with the mode {mode}",
                 hint=_HINT,
             )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from botocore import exceptions as boto
 
-from burst.errors import BurstError, ConflictError, StorageError, TransientError
+from burst.errors import BurstError, ConflictError, CredentialsError, StorageError, TransientError
 
 EXPIRED = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "SecurityTokenExpired"}
@@ -51,6 +51,18 @@ _HINTS = {
     "Unauthorized": _CHECKSUM_HINT,
     "XAmzContentSHA256Mismatch": _CHECKSUM_HINT,
 }
+_WORDS = {
+    "AccessDenied": "these credentials have no right to it",
+    "ExpiredToken": "the credentials have expired",
+    "InvalidAccessKeyId": "the store does not know this access key",
+    "NoSuchBucket": "there is no such bucket",
+    "PermanentRedirect": "the bucket is in another region",
+    "SignatureDoesNotMatch": "the secret key is not that of the access key",
+}
+_KEYS_HINT = (
+    "run `aws configure`, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or give "
+    "the machine a role"
+)
 _LATER = (
     *(boto.HTTPClientError, boto.ConnectionError, boto.IncompleteReadError),
     *(boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.MetadataRetrievalError),
@@ -73,20 +85,37 @@ def translate(error: Exception, where: str) -> BurstError | FileNotFoundError:
     """Return what to raise instead of an error of botocore at the object `where`."""
     if isinstance(error, boto.ClientError):
         return _refusal(error, where)
+    if (missing := _missing(error)) is not None:
+        return CredentialsError(f"{where} cannot be opened: {missing}", hint=_KEYS_HINT)
     said = f"{where}: {type(error).__name__}: {error}"
     if isinstance(error, boto.SSLError):
         return StorageError(
             said, hint="set AWS_CA_BUNDLE to the authority of the store's certificate"
         )
-    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
-        return StorageError(said, hint="give credentials where AWS's own tools look for them")
+    if isinstance(error, boto.EndpointConnectionError):
+        words = f"{where}: nobody answers at {error.kwargs['endpoint_url']}"
+        return TransientError(words, hint="check the network, and AWS_ENDPOINT_URL_S3 if it is set")
     return TransientError(said) if isinstance(error, _LATER) else StorageError(said)
+
+
+def _missing(error: Exception) -> str | None:
+    """Return which credentials are missing, if that is what the error says."""
+    match error:
+        case boto.NoCredentialsError():
+            return "there are no credentials for AWS"
+        case boto.PartialCredentialsError():
+            return f"of the credentials for AWS {error.kwargs['cred_var']} is missing"
+        case boto.ProfileNotFound():
+            return f"AWS's configuration has no profile {error.kwargs['profile']}"
+        case _:
+            return None
 
 
 def refusal(code: str, where: str, what: str) -> StorageError:
     """Return the error for a code alone, as the answer to a bulk delete gives for each key."""
     kind = TransientError if code in _TRY_LATER | EXPIRED | {_SKEWED} else StorageError
-    return kind(f"{where}: {what} was refused: {code}", hint=_HINTS.get(code))
+    words = f"{_WORDS[code]} ({what}: {code})" if code in _WORDS else f"{what} was refused: {code}"
+    return kind(f"{where}: {words}", hint=_HINTS.get(code))
 
 
 def _refusal(error: Refusal, where: str) -> BurstError | FileNotFoundError:

@@ -308,7 +308,7 @@ def test_keys_that_stay_expired(
     proxy.rule(Answer(400, "ExpiredToken"), key_id("AKIAONE"))
     with pytest.raises(TransientError) as caught:
         make().put("a", b"x")
-    assert "PutObject was refused: ExpiredToken" in caught.value.message
+    assert "the credentials have expired (PutObject: ExpiredToken)" in caught.value.message
     assert clock.time <= 120
     assert "tok-SECRET" not in caplog.text + str(caught.value) + repr(caught.value)
     assert keys_file.exists()

@@ -43,7 +43,7 @@ def start(
     """Return `burst run` of a small task, into an empty bucket behind the proxy."""
     aws_env.setenv("AWS_ENDPOINT_URL", proxy.url)
     aws_env.setenv("BURST_HOME", str(tmp_path / "home"))
-    (tmp_path / "train.py").touch()
+    (tmp_path / "train.py").write_text("def main(): pass\n")
     task = tmp_path / "task.yaml"
     task.write_text("name: toy\nresources: {infra: local}\nburst: {train: train.py:main}\n")
     uri = f"s3://{new_bucket()}/runs"

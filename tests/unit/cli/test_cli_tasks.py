@@ -50,7 +50,7 @@ def test_check_says_what_a_valid_file_does(burst: Call, file: Path) -> None:
 
 
 def test_check_names_the_function_and_warns_on_stderr(burst: Call, file: Path) -> None:
-    (file.parent / "train.py").touch()
+    (file.parent / "train.py").write_text("def main(): pass\n")
     file.write_text("name: two\nnum_nodes: 2\nburst: {train: train.py:main, micro_batch: 2}\n")
     said = burst("check", file)
     assert (said.code, said.out) == (0, f"{file}: ok; two runs train.py:main on 2 nodes\n")
@@ -85,7 +85,7 @@ def test_a_key_written_twice_is_told_with_both_lines(burst: Call, file: Path) ->
 def test_a_file_of_another_tool_is_called_that(burst: Call, file: Path) -> None:
     """C20."""
     file.write_text("type: task\nname: t\nnodes: 2\ncommands: [python train.py]\n")
-    said = burst("plan", file, "--json")
+    said = burst("plan", file)
     assert (said.code, said.out) == (2, "")
     assert "looks like a dstack task" in said.err
 
@@ -191,6 +191,8 @@ def test_with_json_too_what_nothing_can_run_ends_with_4(
     found = json.loads(said.out)
     assert found["candidates"] == []
     assert found["rejected"][0]["reason"] == "not asked, the task names infra aws"
+    assert found["error"]["message"].startswith("nothing here can run big\n")
+    assert found["error"]["exit_code"] == 4
     assert said.err.startswith("error: nothing here can run big\n")
 
 
@@ -221,7 +223,15 @@ def test_a_check_in_json_has_the_problems_of_a_bad_file(burst: Call, file: Path)
     said = burst("check", file, "--json")
     message = "unknown field; did you mean num_nodes?"
     problem = {"field": "num_workers", "message": message, "line": 2, "written": None}
-    assert json.loads(said.out) == {"valid": False, "file": str(file), "problems": [problem]}
+    error = {
+        "exit_code": 2,
+        "message": f"{file} has 1 problem",
+        "hint": "burst schema prints every field; examples/ has complete task files",
+        "file": str(file),
+        "problems": [problem],
+    }
+    told = {"valid": False, "file": str(file), "problems": [problem], "error": error}
+    assert json.loads(said.out) == told
     assert (said.code, said.err) == (2, burst("check", file).err)
 
 
@@ -247,7 +257,7 @@ def test_a_file_of_the_function_must_be_there_unless_it_may_come_later(
 def test_a_strategy_that_there_is_not_yet_is_refused_before_a_node_starts(
     burst: Call, file: Path, scene: Scene
 ) -> None:
-    (file.parent / "train.py").touch()
+    (file.parent / "train.py").write_text("def main(): pass\n")
     file.write_text("name: sharded\nburst: {train: train.py:main, strategy: fsdp2}\n")
     said = burst("run", file)
     assert said.code == 9
@@ -262,7 +272,7 @@ def test_the_schema_is_json(burst: Call) -> None:
 
 
 def test_the_command_line_beats_the_file(burst: Call, file: Path) -> None:
-    (file.parent / "t.py").touch()
+    (file.parent / "t.py").write_text("def main(): pass\n")
     file.write_text(
         "name: dear\nnum_nodes: 2\nresources: {use_spot: true}\n"
         "burst: {train: t.py:main, workers: 2, budget_usd: 20}\n"
@@ -460,7 +470,7 @@ def test_a_run_that_costs_is_refused_before_anything_is_written(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     file.write_text(DEAR)
     said = burst("run", file, "--json")
-    assert (said.code, said.out) == (2, "")
+    assert (said.code, list(json.loads(said.out))) == (2, ["error"])
     assert said.err.startswith("error: this can spend $3.60 an hour, at most $7.20\nhint: ")
     assert not home.exists()
 
@@ -524,7 +534,7 @@ def test_a_plan_promises_no_more_nodes_than_there_are(
 
     monkeypatch.setattr(plan_wiring, "offers", two)
     file.write_text("name: dear\nnum_nodes: 4\nburst: {train: t.py:f, workers: 2..4}\n")
-    (file.parent / "t.py").write_text("")
+    (file.parent / "t.py").write_text("def f(): pass\n")
     said = burst("plan", file)
     assert (said.code, said.err) == (0, "")
     assert "   there can be 2 of 4 nodes; the task needs 2\n" in said.out

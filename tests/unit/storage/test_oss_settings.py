@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burst.errors import SetupError, StorageError
+from burst.errors import CredentialsError, SetupError
 from burst.storage.backends import oss_keys
 from burst.storage.backends.oss_client import oss_endpoint
 from burst.storage.backends.oss_keys import METADATA, Metadata, find_keys, metadata_of
@@ -199,13 +199,13 @@ def test_whose_keys_are_used(
 @pytest.mark.parametrize("mode", ["OAuth", "RamRoleArn", "External", "CloudSSO"])
 def test_profile_that_burst_cannot_use_is_said(home: Path, mode: str) -> None:
     write_profiles(home, default={**AK, "mode": mode})
-    with pytest.raises(StorageError, match=f"with the mode {mode}$") as caught:
+    with pytest.raises(CredentialsError, match=f"with the mode {mode}$") as caught:
         find_keys({})
     assert "aliyun configure" in (caught.value.hint or "")
 
 
 def test_no_keys_anywhere() -> None:
-    with pytest.raises(StorageError, match="no keys for OSS") as caught:
+    with pytest.raises(CredentialsError, match="no keys for OSS") as caught:
         find_keys({})
     assert "ALIBABA_CLOUD_ACCESS_KEY_ID" in (caught.value.hint or "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from burst.errors import StorageError
+from burst.errors import CredentialsError, StorageError
 from burst.storage.faults import Fault, FaultyStore, Verb
 from burst.storage.memory import MemoryStore
 from burst.storage.preflight import check_store
@@ -42,3 +42,12 @@ def test_store_that_ignores_conditions_is_found_out() -> None:
     with pytest.raises(StorageError, match="second conditional write") as caught:
         check_store(Careless())
     assert "ignores the condition of a write" in (caught.value.hint or "")
+
+
+def test_without_credentials_there_is_nothing_to_try() -> None:
+    class Locked(MemoryStore):
+        def put(self, key: str, data: bytes) -> None:
+            raise CredentialsError("there are no credentials", hint="get some")
+
+    with pytest.raises(CredentialsError, match=r"^there are no credentials$"):
+        check_store(Locked())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 
-from burst.errors import ConflictError, SetupError, StorageError, TransientError
+from burst.errors import ConflictError, CredentialsError, SetupError, StorageError, TransientError
 from burst.storage.backends.s3_client import addressing_style, client_config
 from burst.storage.backends.s3_errors import translate
 from burst.storage.settings import StoreSettings, settings_from
@@ -137,7 +137,37 @@ def test_refusals_are_told_apart_by_code(
 
 def test_whole_text_of_a_refusal() -> None:
     found = translate(refused("NoSuchBucket", 404), "s3://b/k")
-    assert str(found) == "s3://b/k: PutObject was refused: NoSuchBucket"
+    assert str(found) == "s3://b/k: there is no such bucket (PutObject: NoSuchBucket)"
+    found = translate(refused("Strange", 400), "s3://b/k")
+    assert str(found) == "s3://b/k: PutObject was refused: Strange"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (boto.NoCredentialsError(), "there are no credentials for AWS"),
+        (
+            boto.PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY"),
+            "of the credentials for AWS AWS_SECRET_ACCESS_KEY is missing",
+        ),
+        (boto.ProfileNotFound(profile="lab"), "AWS's configuration has no profile lab"),
+    ],
+)
+def test_whole_text_of_missing_credentials(error: Exception, words: str) -> None:
+    found = translate(error, "s3://b/k")
+    assert isinstance(found, CredentialsError)
+    assert (found.exit_code, found.message) == (9, f"s3://b/k cannot be opened: {words}")
+    assert found.hint == (
+        "run `aws configure`, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or "
+        "give the machine a role"
+    )
+
+
+def test_whole_text_of_an_endpoint_where_nobody_answers() -> None:
+    found = translate(boto.EndpointConnectionError(endpoint_url="http://x"), "s3://b/k")
+    assert isinstance(found, TransientError)
+    assert found.message == "s3://b/k: nobody answers at http://x"
+    assert found.hint == "check the network, and AWS_ENDPOINT_URL_S3 if it is set"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +197,6 @@ def test_clock_that_is_wrong_is_said_in_seconds(
         (boto.ConnectionClosedError(endpoint_url="http://x"), TransientError),
         (boto.ResponseStreamingError(error="cut"), TransientError),
         (boto.CredentialRetrievalError(provider="p", error_msg="down"), TransientError),
-        (boto.NoCredentialsError(), StorageError),
         (boto.ParamValidationError(report="bad"), StorageError),
     ],
 )

@@ -246,6 +246,18 @@ def test_a_count_of_nodes_is_a_count(count: str) -> None:
     assert caught.value.problems[0].field == "num_nodes"
 
 
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [("two", ""), ("2.5", ""), ("1_000", "; leave out the underscores"), ("1..4", "")],
+)
+def test_a_count_that_is_none_is_told_what_to_write(written: str, why: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(f"run: x\nnum_nodes: {written}\n", source="t.yaml")
+    (problem,) = caught.value.problems
+    told = f"line 2: num_nodes: needs a whole number, as in 2{why} (written: {written})"
+    assert str(problem) == told
+
+
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/task.yaml"))
 
 
