@@ -276,7 +276,7 @@ class Hosts:
         self._ended.discard(name)
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         told: list[str] = []
-        for found in sorted(there, key=lambda f: (f.claim != name, not f.lives, f.claim)):
+        for found in sorted(there, key=lambda f: (f.claim != name, bool(f.claim), not f.lives)):
             why = self._claim(found, name)
             if not why:
                 self._have(name, found)

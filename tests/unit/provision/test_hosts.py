@@ -111,6 +111,23 @@ def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Pla
     assert hosts.states("burst-other-", refresh=True) == {}
 
 
+def test_a_free_host_is_claimed_before_one_where_another_node_lives(
+    world: World, place: Place, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch(world.hosts("a"), N1, place)
+    assert process.poll() is None
+    answers, asked = Ssh.run, list[str]()
+
+    def run(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        if "claims.lock" in command:
+            asked.append(ssh.login.host)
+        return answers(ssh, command, data, limit_s=limit_s)
+
+    monkeypatch.setattr(Ssh, "run", run)
+    launch(world.hosts("a", "b"), N2, place)
+    assert asked == ["b"]
+
+
 def test_a_claim_whose_answer_was_lost_is_given_back_too(world: World, place: Place) -> None:
     hosts = world.hosts("a", "b")
     world.deaf = {"a"}
