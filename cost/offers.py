@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -36,6 +37,7 @@ class Offer:
     spot: bool
     quote: Quote
     most: int | None = None  # how many nodes there can be at most; None: as many as are wanted
+    unsure: int = 0  # of these; each of them may be one of another offer of the pool instead
 
     @property
     def where(self) -> str:
@@ -180,7 +182,8 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
 
 def _room(candidate: Candidate, found: Iterable[Candidate]) -> int:
     """Return how many nodes there can be at a candidate and those that may be mixed with it."""
-    return sum(other.nodes for other in found if _kind(other) == _kind(candidate))
+    like_it = tuple(other for other in found if _kind(other) == _kind(candidate))
+    return sum(count for _, count in _filled(like_it, sum(other.nodes for other in like_it)))
 
 
 def _ranked(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
@@ -319,8 +322,13 @@ def _wrong_market(task: Task, wanted: Resources, offer: Offer) -> str:
 def _filled(found: Iterable[Candidate], nodes: int) -> tuple[tuple[Candidate, int], ...]:
     """Return how many of some nodes are at each candidate if the first ones are filled first."""
     filled = []
+    settled: Counter[str] = Counter()  # by pool; of its unsure machines
     for candidate in found:
+        offer = candidate.offer
         count = min(candidate.nodes, nodes)
+        if offer.most is not None:
+            count = min(count, offer.most - settled[offer.pool])
+            settled[offer.pool] += max(0, count - (offer.most - offer.unsure))
         nodes -= count
         filled.append((candidate, count))
     return tuple(filled)

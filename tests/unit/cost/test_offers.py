@@ -394,6 +394,19 @@ def test_the_dearest_places_are_counted_as_often_as_there_are_machines() -> None
     assert made.why == "the deadline of 1 h at up to 10.0 USD per hour"
 
 
+def test_a_machine_that_may_be_of_several_kinds_counts_once_and_as_the_dearest() -> None:
+    """One host of three is silent."""
+    cheap = offer("ssh/lab", "1", most=2, unsure=1)
+    dear = offer("ssh/lab", "9", machine_type="big", most=2, unsure=1)
+    three = plan(task(nodes=3, deadline_s=3600.0), [cheap, dear])
+    assert (three.nodes, three.usd_per_hour, three.most_usd) == (3, Decimal(11), Decimal(19))
+    assert plan(task(nodes=2, deadline_s=3600.0), [cheap, dear]).most_usd == Decimal(18)
+    (first, _) = plan(task(nodes=4), [cheap, dear]).rejected
+    assert first.reason == "has 2 of these machines, 3 with those like it, the task needs 4 nodes"
+    big = Resources(instance_type="big")
+    assert [c.nodes for c in candidates(task(big, nodes=2), [cheap, dear])] == [2]
+
+
 def test_an_elastic_task_takes_what_there_is_if_that_is_enough() -> None:
     elastic = task(nodes=4, train="t.py:main", workers=Range(low=2, high=4))
     made = plan(elastic, [LAB])
