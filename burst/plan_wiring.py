@@ -77,7 +77,7 @@ def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
     from burst.provision.k8s.rates import priced, read_rates
     from burst.provision.pools import kind_of
 
-    unusable: dict[str, BurstError] = {}  # by cloud
+    unusable: dict[str, BurstError] = {}  # by cloud, or by one of Kubernetes' contexts
     try:
         _refresh_alibaba(task)
     except SetupError as error:
@@ -94,13 +94,14 @@ def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
         found = _at_todays_price(found)
     except SetupError as error:  # SkyPilot's server, elsewhere, has a key; burst looks for itself
         unusable["lambda"] = error
-    for cloud, check in NEEDS.items():
-        named = (offer.pool.partition("/") for offer in found)
+    for pool in dict.fromkeys(offer.pool for offer in found):
+        cloud, _, part = pool.partition("/")
         try:
-            check(part for name, _, part in named if name == cloud)
-        except UsageError as error:
-            unusable[cloud] = error
-    found = tuple(offer for offer in found if offer.pool.partition("/")[0] not in unusable)
+            if cloud in NEEDS:
+                NEEDS[cloud]([part])
+        except (SetupError, UsageError) as error:
+            unusable[pool] = error
+    found = tuple(offer for offer in found if offer.pool not in unusable)
     why = {error.message: error for error in unusable.values()}  # one may be that of both
     return priced(found, read_rates(wiring.pools()), wiring.clock().now()), list(why.values())
 
