@@ -13,6 +13,7 @@ from burst.cost.meter import exact_cost, millionths
 from burst.cost.placement import Choice, Place
 from burst.cost.quotes import Quote
 from burst.task_specs.accelerators import is_kind
+from burst.task_specs.infra import AS_THEY_ARE
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
 OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # not rented
@@ -266,9 +267,9 @@ def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
     yield _too_few("CPUs", wanted.cpus, offer.cpus, offer)
     yield _too_few("GB of memory", wanted.memory_gb, offer.memory_gb, offer)
     yield _wrong_market(task, wanted, offer)
-    images = wanted.other.get("image_id")
-    if images and not offer.owned and offer.region not in images:
-        yield f"is in {offer.region}, the task has images for {', '.join(map(str, images))} alone"
+    images, (cloud, _, context) = wanted.other.get("image_id"), offer.pool.partition("/")
+    if images and cloud not in AS_THEY_ARE and (where := offer.region or context) not in images:
+        yield f"is in {where}, the task has images for {', '.join(map(str, images))} alone"
     cap = wanted.max_hourly_usd
     price = offer.quote.usd_per_hour
     if cap is not None and price > Decimal(str(cap)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from random import Random
@@ -149,6 +150,15 @@ def test_a_place_is_for_the_candidate_that_it_fits() -> None:
 def test_images_of_regions_are_no_business_of_ones_own_machines() -> None:
     wanted = task(Resources(other={"image_id": {"r2": "ami-2"}}))
     assert pools(wanted, offer("slurm/lab")) == ["slurm/lab"]
+
+
+def test_images_of_a_kubernetes_cluster_go_by_its_context() -> None:
+    """SkyPilot refuses to launch a pod where the map has none."""
+    wanted = task(Resources(other={"image_id": {"lab": "docker:mine"}}))
+    there = [replace(offer(pool), region="") for pool in ("k8s/lab", "k8s/den")]
+    assert pools(wanted, *there) == ["k8s/lab"]
+    (told,) = rejections(wanted, there)
+    assert told.reason == "is in den, the task has images for lab alone"
 
 
 def test_what_fits_exactly_or_with_room_to_spare() -> None:
