@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,14 +82,15 @@ def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
         _refresh_alibaba(task)
     except SetupError as error:
         unusable["alibaba"] = error
-    asked = tuple(one for one in task.candidates if one.infra.cloud not in unusable)
+    asked = {n: c for n, c in enumerate(task.candidates) if c.infra.cloud not in unusable}
     found: tuple[Offer, ...] = ()
-    if any(kind_of(one.infra.cloud or "") == "cloud" for one in asked):
+    if any(kind_of(one.infra.cloud or "") == "cloud" for one in asked.values()):
         try:
             skypilot.prepare(wiring.home())
-            found = skypilot.offers(replace(task, candidates=asked))
+            found = skypilot.offers(replace(task, candidates=tuple(asked.values())))
         except SetupError as error:
             unusable[""] = error
+    found = _renumbered(found, tuple(asked))
     try:
         found = _at_todays_price(found)
     except SetupError as error:  # SkyPilot's server, elsewhere, has a key; burst looks for itself
@@ -104,6 +105,16 @@ def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
     found = tuple(offer for offer in found if offer.pool not in unusable)
     why = {error.message: error for error in unusable.values()}  # one may be that of both
     return priced(found, read_rates(wiring.pools()), wiring.clock().now()), list(why.values())
+
+
+def _renumbered(offers: Iterable[Offer], numbers: Sequence[int]) -> tuple[Offer, ...]:
+    """Return offers made for some of a task's candidates, by their numbers in the whole task."""
+    return tuple(
+        replace(
+            one, made_for=None if one.made_for is None else tuple(numbers[n] for n in one.made_for)
+        )
+        for one in offers
+    )
 
 
 def _refresh_alibaba(task: Task) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -39,6 +39,8 @@ class Offer:
     quote: Quote
     most: int | None = None  # how many nodes there can be at most; None: as many as are wanted
     unsure: int = 0  # of these; each of them may be one of another offer of the pool instead
+    # the numbers of the task's candidates that it can be made for; None: of all that it fits
+    made_for: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def where(self) -> str:
@@ -61,7 +63,7 @@ class Candidate:
     offer: Offer
     nodes: int  # that the task wants, or as many as there can be
     usd_per_hour: Decimal  # of these
-    number: int = 0  # which of the task's candidates it is
+    number: int = 0  # which of the task's candidates it is, by what it says of its machines
     accelerators: Accelerators | None = None  # what the task wants of a node there
     most_usd_per_hour: Decimal | None = None  # what it pays for a node there; None: any price
 
@@ -196,21 +198,27 @@ def _ranked(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
             for n, wanted in enumerate(task.candidates)
             if _is_in(wanted.infra, offer) and not _misfit(task, wanted, offer)
         ]
-        if fits:
+        granted = [n for n in fits if _is_for(offer, n)]
+        if granted:
             nodes = min(task.num_nodes, offer.most or task.num_nodes)
             usd = offer.quote.usd_per_hour
-            order = fits[0] if task.ordered else 0
+            order = granted[0] if task.ordered else 0
             rank = (order, _preference(task, offer), not offer.owned, usd)
             found = Candidate(
                 offer=offer,
                 nodes=nodes,
                 usd_per_hour=usd * nodes,
-                number=fits[0],
+                number=granted[0],
                 accelerators=task.candidates[fits[0]].accelerators,
                 most_usd_per_hour=_most_per_hour(task.candidates[n] for n in fits),
             )
             ranked.append((rank, found))
     return tuple(found for _, found in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def _is_for(offer: Offer, number: int) -> bool:
+    """Whether an offer can grant what the task's candidate of this number says of its machines."""
+    return offer.made_for is None or number in offer.made_for
 
 
 def _most_per_hour(fitting: Iterable[Resources]) -> Decimal | None:
@@ -240,7 +248,8 @@ def _why_not(task: Task, offer: Offer) -> str:
 
     Each reason is said once.
     """
-    there = [wanted for wanted in task.candidates if _is_in(wanted.infra, offer)]
+    its = (wanted for n, wanted in enumerate(task.candidates) if _is_for(offer, n))
+    there = [wanted for wanted in its if _is_in(wanted.infra, offer)]
     if not there:
         named = dict.fromkeys(str(wanted.infra) for wanted in task.candidates)
         return f"not asked, the task names infra {' or '.join(named)}"

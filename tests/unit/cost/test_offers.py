@@ -147,6 +147,18 @@ def test_a_place_is_for_the_candidate_that_it_fits() -> None:
     assert read_choice(old).candidate == 0
 
 
+def test_a_place_is_for_no_candidate_that_it_was_not_made_for() -> None:
+    """The cloud lacks the first one's disk tier, say."""
+    wanted = task(Resources(), Resources(infra=Infra(cloud="aws"), max_hourly_usd=2.0))
+    (found,) = choices_of(wanted, candidates(wanted, [offer("aws", "1", made_for=(1,))]))
+    assert found.candidate == 1
+    ordered = replace(wanted, ordered=True)
+    both = [offer("aws", "1", made_for=(1,)), offer("gcp", "2", made_for=(0,))]
+    assert pools(ordered, *both) == ["gcp", "aws"]
+    (told,) = rejections(wanted, [offer("aws", "3", made_for=(1,))])
+    assert told.reason == "costs 3 USD per hour, the task allows 2.0 for a node"
+
+
 def test_images_of_regions_are_no_business_of_ones_own_machines() -> None:
     wanted = task(Resources(other={"image_id": {"r2": "ami-2"}}))
     assert pools(wanted, offer("slurm/lab")) == ["slurm/lab"]
