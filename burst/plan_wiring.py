@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,32 +77,44 @@ def _rented_offers(task: Task) -> tuple[tuple[Offer, ...], list[BurstError]]:
     from burst.provision.k8s.rates import priced, read_rates
     from burst.provision.pools import kind_of
 
-    unusable: dict[str, BurstError] = {}  # by cloud
+    unusable: dict[str, BurstError] = {}  # by cloud, or by one of Kubernetes' contexts
     try:
         _refresh_alibaba(task)
     except SetupError as error:
         unusable["alibaba"] = error
-    asked = tuple(one for one in task.candidates if one.infra.cloud not in unusable)
+    asked = {n: c for n, c in enumerate(task.candidates) if c.infra.cloud not in unusable}
     found: tuple[Offer, ...] = ()
-    if any(kind_of(one.infra.cloud or "") == "cloud" for one in asked):
+    if any(kind_of(one.infra.cloud or "") == "cloud" for one in asked.values()):
         try:
             skypilot.prepare(wiring.home())
-            found = skypilot.offers(replace(task, candidates=asked))
+            found = skypilot.offers(replace(task, candidates=tuple(asked.values())))
         except SetupError as error:
             unusable[""] = error
+    found = _renumbered(found, tuple(asked))
     try:
         found = _at_todays_price(found)
     except SetupError as error:  # SkyPilot's server, elsewhere, has a key; burst looks for itself
         unusable["lambda"] = error
-    for cloud, check in NEEDS.items():
-        named = (offer.pool.partition("/") for offer in found)
+    for pool in dict.fromkeys(offer.pool for offer in found):
+        cloud, _, part = pool.partition("/")
         try:
-            check(part for name, _, part in named if name == cloud)
-        except UsageError as error:
-            unusable[cloud] = error
-    found = tuple(offer for offer in found if offer.pool.partition("/")[0] not in unusable)
+            if cloud in NEEDS:
+                NEEDS[cloud]([part])
+        except (SetupError, UsageError) as error:
+            unusable[pool] = error
+    found = tuple(offer for offer in found if offer.pool not in unusable)
     why = {error.message: error for error in unusable.values()}  # one may be that of both
     return priced(found, read_rates(wiring.pools()), wiring.clock().now()), list(why.values())
+
+
+def _renumbered(offers: Iterable[Offer], numbers: Sequence[int]) -> tuple[Offer, ...]:
+    """Return offers made for some of a task's candidates, by their numbers in the whole task."""
+    return tuple(
+        replace(
+            one, made_for=None if one.made_for is None else tuple(numbers[n] for n in one.made_for)
+        )
+        for one in offers
+    )
 
 
 def _refresh_alibaba(task: Task) -> None:

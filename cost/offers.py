@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -12,6 +13,7 @@ from burst.cost.meter import exact_cost, millionths
 from burst.cost.placement import Choice, Place
 from burst.cost.quotes import Quote
 from burst.task_specs.accelerators import is_kind
+from burst.task_specs.infra import AS_THEY_ARE
 from burst.task_specs.model import Accelerators, Amount, Infra, Resources, Task
 
 OWN_POOLS = frozenset({"local", "k8s", "kubernetes", "slurm", "ssh"})  # not rented
@@ -36,6 +38,9 @@ class Offer:
     spot: bool
     quote: Quote
     most: int | None = None  # how many nodes there can be at most; None: as many as are wanted
+    unsure: int = 0  # of these; each of them may be one of another offer of the pool instead
+    # the numbers of the task's candidates that it can be made for; None: of all that it fits
+    made_for: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def where(self) -> str:
@@ -58,7 +63,7 @@ class Candidate:
     offer: Offer
     nodes: int  # that the task wants, or as many as there can be
     usd_per_hour: Decimal  # of these
-    number: int = 0  # which of the task's candidates it is
+    number: int = 0  # which of the task's candidates it is, by what it says of its machines
     accelerators: Accelerators | None = None  # what the task wants of a node there
     most_usd_per_hour: Decimal | None = None  # what it pays for a node there; None: any price
 
@@ -180,7 +185,8 @@ def candidates(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
 
 def _room(candidate: Candidate, found: Iterable[Candidate]) -> int:
     """Return how many nodes there can be at a candidate and those that may be mixed with it."""
-    return sum(other.nodes for other in found if _kind(other) == _kind(candidate))
+    like_it = tuple(other for other in found if _kind(other) == _kind(candidate))
+    return sum(count for _, count in _filled(like_it, sum(other.nodes for other in like_it)))
 
 
 def _ranked(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
@@ -192,21 +198,27 @@ def _ranked(task: Task, offers: Iterable[Offer]) -> tuple[Candidate, ...]:
             for n, wanted in enumerate(task.candidates)
             if _is_in(wanted.infra, offer) and not _misfit(task, wanted, offer)
         ]
-        if fits:
+        granted = [n for n in fits if _is_for(offer, n)]
+        if granted:
             nodes = min(task.num_nodes, offer.most or task.num_nodes)
             usd = offer.quote.usd_per_hour
-            order = fits[0] if task.ordered else 0
+            order = granted[0] if task.ordered else 0
             rank = (order, _preference(task, offer), not offer.owned, usd)
             found = Candidate(
                 offer=offer,
                 nodes=nodes,
                 usd_per_hour=usd * nodes,
-                number=fits[0],
+                number=granted[0],
                 accelerators=task.candidates[fits[0]].accelerators,
                 most_usd_per_hour=_most_per_hour(task.candidates[n] for n in fits),
             )
             ranked.append((rank, found))
     return tuple(found for _, found in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def _is_for(offer: Offer, number: int) -> bool:
+    """Whether an offer can grant what the task's candidate of this number says of its machines."""
+    return offer.made_for is None or number in offer.made_for
 
 
 def _most_per_hour(fitting: Iterable[Resources]) -> Decimal | None:
@@ -236,7 +248,8 @@ def _why_not(task: Task, offer: Offer) -> str:
 
     Each reason is said once.
     """
-    there = [wanted for wanted in task.candidates if _is_in(wanted.infra, offer)]
+    its = (wanted for n, wanted in enumerate(task.candidates) if _is_for(offer, n))
+    there = [wanted for wanted in its if _is_in(wanted.infra, offer)]
     if not there:
         named = dict.fromkeys(str(wanted.infra) for wanted in task.candidates)
         return f"not asked, the task names infra {' or '.join(named)}"
@@ -263,9 +276,9 @@ def _misfits(task: Task, wanted: Resources, offer: Offer) -> Iterator[str]:
     yield _too_few("CPUs", wanted.cpus, offer.cpus, offer)
     yield _too_few("GB of memory", wanted.memory_gb, offer.memory_gb, offer)
     yield _wrong_market(task, wanted, offer)
-    images = wanted.other.get("image_id")
-    if images and not offer.owned and offer.region not in images:
-        yield f"is in {offer.region}, the task has images for {', '.join(map(str, images))} alone"
+    images, (cloud, _, context) = wanted.other.get("image_id"), offer.pool.partition("/")
+    if images and cloud not in AS_THEY_ARE and (where := offer.region or context) not in images:
+        yield f"is in {where}, the task has images for {', '.join(map(str, images))} alone"
     cap = wanted.max_hourly_usd
     price = offer.quote.usd_per_hour
     if cap is not None and price > Decimal(str(cap)):
@@ -319,8 +332,13 @@ def _wrong_market(task: Task, wanted: Resources, offer: Offer) -> str:
 def _filled(found: Iterable[Candidate], nodes: int) -> tuple[tuple[Candidate, int], ...]:
     """Return how many of some nodes are at each candidate if the first ones are filled first."""
     filled = []
+    settled: Counter[str] = Counter()  # by pool; of its unsure machines
     for candidate in found:
+        offer = candidate.offer
         count = min(candidate.nodes, nodes)
+        if offer.most is not None:
+            count = min(count, offer.most - settled[offer.pool])
+            settled[offer.pool] += max(0, count - (offer.most - offer.unsure))
         nodes -= count
         filled.append((candidate, count))
     return tuple(filled)

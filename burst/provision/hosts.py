@@ -160,7 +160,7 @@ def _pool(name: str, pool: Mapping[str, Any], user: str) -> Iterator[Host]:
 def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...]:
     """Ask the hosts what they are; one offer for each shape in each pool, cheapest things first.
 
-    A host that does not answer is logged, and counts among the pool's first machines: what it is
+    A host that does not answer is logged, and may be one of each shape of its pool: what it is
     shows when it is back.
     """
     alike: dict[tuple[str, str], list[Found]] = {}
@@ -168,12 +168,10 @@ def offers(hosts: Sequence[Host], home: Path, now: datetime) -> tuple[Offer, ...
     for found in Hosts(hosts, home).look():
         alike.setdefault((found.host.pool, found.shape), []).append(found)
         silent[found.host.pool] -= 1
-    return tuple(
-        _offer(there, len(there) + silent.pop(pool, 0), now) for (pool, _), there in alike.items()
-    )
+    return tuple(_offer(there, silent[pool], now) for (pool, _), there in alike.items())
 
 
-def _offer(there: Sequence[Found], most: int, now: datetime) -> Offer:
+def _offer(there: Sequence[Found], silent: int, now: datetime) -> Offer:
     found = there[0]
     return Offer(
         pool=found.host.pool,
@@ -185,7 +183,8 @@ def _offer(there: Sequence[Found], most: int, now: datetime) -> Offer:
         accelerators=found.accelerators,
         spot=False,
         quote=found.quote(now),
-        most=most,
+        most=len(there) + silent,
+        unsure=silent,
     )
 
 
@@ -284,7 +283,7 @@ class Hosts:
         self._ended.discard(name)
         there = [f for f in self.look(place.pool) if f.shape == place.machine_type]
         told: list[str] = []
-        for found in sorted(there, key=lambda f: (f.claim != name, not f.lives, f.claim)):
+        for found in sorted(there, key=lambda f: (f.claim != name, bool(f.claim), not f.lives)):
             why = self._claim(found, name)
             if not why:
                 self._have(name, found)

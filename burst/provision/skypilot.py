@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -85,23 +86,30 @@ def refresh_alibaba(settings: Settings, clock: Clock) -> None:
 def offers(task: Task) -> tuple[Offer, ...]:
     """Return what the enabled clouds can give for the task's candidates, zone by zone.
 
+    Each is for those candidates only for which SkyPilot has it.
     Prices are those of SkyPilot's catalog, as old as its files here. SetupError when SkyPilot is
     not installed or does not answer, or no cloud is enabled.
     """
     _sky()
     with _asking():
-        theirs = [c for c in task.candidates if kind_of(c.infra.cloud or "") == "cloud"]
-        named = {name for c in theirs if (name := _cloud(c.infra)) is not None}
+        every = enumerate(task.candidates)
+        theirs = {n: c for n, c in every if kind_of(c.infra.cloud or "") == "cloud"}
+        named = {name for c in theirs.values() if (name := _cloud(c.infra)) is not None}
         enabled, lame = _rentable([n for n in _enabled(named) if _has(n)])
-        everywhere = any(_cloud(c.infra) is None for c in theirs)
+        everywhere = any(_cloud(c.infra) is None for c in theirs.values())
         usable = [name for name in enabled if everywhere or name in named]
         if not usable:
             raise _unusable(named, lame)
-        found = [offer for wanted in theirs for offer in _offers(wanted, task, usable)]
+        found: dict[Offer, list[int]] = {}
+        for number, wanted in theirs.items():
+            for offer in _offers(wanted, task, usable):
+                found.setdefault(offer, []).append(number)
     told = named | (lame.keys() if everywhere else set())
     for error in (_unusable({name}, lame) for name in sorted(told - {*usable})):
         log.warning("left out: %s (%s)", error.message, error.hint)
-    return tuple(dict.fromkeys(found))
+    return tuple(
+        replace(offer, made_for=tuple(dict.fromkeys(numbers))) for offer, numbers in found.items()
+    )
 
 
 def enabled_clouds() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from random import Random
@@ -146,9 +147,30 @@ def test_a_place_is_for_the_candidate_that_it_fits() -> None:
     assert read_choice(old).candidate == 0
 
 
+def test_a_place_is_for_no_candidate_that_it_was_not_made_for() -> None:
+    """The cloud lacks the first one's disk tier, say."""
+    wanted = task(Resources(), Resources(infra=Infra(cloud="aws"), max_hourly_usd=2.0))
+    (found,) = choices_of(wanted, candidates(wanted, [offer("aws", "1", made_for=(1,))]))
+    assert found.candidate == 1
+    ordered = replace(wanted, ordered=True)
+    both = [offer("aws", "1", made_for=(1,)), offer("gcp", "2", made_for=(0,))]
+    assert pools(ordered, *both) == ["gcp", "aws"]
+    (told,) = rejections(wanted, [offer("aws", "3", made_for=(1,))])
+    assert told.reason == "costs 3 USD per hour, the task allows 2.0 for a node"
+
+
 def test_images_of_regions_are_no_business_of_ones_own_machines() -> None:
     wanted = task(Resources(other={"image_id": {"r2": "ami-2"}}))
     assert pools(wanted, offer("slurm/lab")) == ["slurm/lab"]
+
+
+def test_images_of_a_kubernetes_cluster_go_by_its_context() -> None:
+    """SkyPilot refuses to launch a pod where the map has none."""
+    wanted = task(Resources(other={"image_id": {"lab": "docker:mine"}}))
+    there = [replace(offer(pool), region="") for pool in ("k8s/lab", "k8s/den")]
+    assert pools(wanted, *there) == ["k8s/lab"]
+    (told,) = rejections(wanted, there)
+    assert told.reason == "is in den, the task has images for lab alone"
 
 
 def test_what_fits_exactly_or_with_room_to_spare() -> None:
@@ -392,6 +414,19 @@ def test_the_dearest_places_are_counted_as_often_as_there_are_machines() -> None
     made = plan(task(nodes=3, deadline_s=3600.0), [LAB, dear])
     assert (made.usd_per_hour, made.most_usd) == (Decimal(10), Decimal(10))
     assert made.why == "the deadline of 1 h at up to 10.0 USD per hour"
+
+
+def test_a_machine_that_may_be_of_several_kinds_counts_once_and_as_the_dearest() -> None:
+    """One host of three is silent."""
+    cheap = offer("ssh/lab", "1", most=2, unsure=1)
+    dear = offer("ssh/lab", "9", machine_type="big", most=2, unsure=1)
+    three = plan(task(nodes=3, deadline_s=3600.0), [cheap, dear])
+    assert (three.nodes, three.usd_per_hour, three.most_usd) == (3, Decimal(11), Decimal(19))
+    assert plan(task(nodes=2, deadline_s=3600.0), [cheap, dear]).most_usd == Decimal(18)
+    (first, _) = plan(task(nodes=4), [cheap, dear]).rejected
+    assert first.reason == "has 2 of these machines, 3 with those like it, the task needs 4 nodes"
+    big = Resources(instance_type="big")
+    assert [c.nodes for c in candidates(task(big, nodes=2), [cheap, dear])] == [2]
 
 
 def test_an_elastic_task_takes_what_there_is_if_that_is_enough() -> None:

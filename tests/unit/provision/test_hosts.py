@@ -111,6 +111,23 @@ def test_each_host_has_one_node_and_a_full_pool_says_so(world: World, place: Pla
     assert hosts.states("burst-other-", refresh=True) == {}
 
 
+def test_a_free_host_is_claimed_before_one_where_another_node_lives(
+    world: World, place: Place, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch(world.hosts("a"), N1, place)
+    assert process.poll() is None
+    answers, asked = Ssh.run, list[str]()
+
+    def run(ssh: Ssh, command: str, data: bytes = b"", *, limit_s: float = 60.0) -> str:
+        if "claims.lock" in command:
+            asked.append(ssh.login.host)
+        return answers(ssh, command, data, limit_s=limit_s)
+
+    monkeypatch.setattr(Ssh, "run", run)
+    launch(world.hosts("a", "b"), N2, place)
+    assert asked == ["b"]
+
+
 def test_a_claim_whose_answer_was_lost_is_given_back_too(world: World, place: Place) -> None:
     hosts = world.hosts("a", "b")
     world.deaf = {"a"}
@@ -386,9 +403,23 @@ def test_hosts_of_one_shape_are_one_offer_with_the_pools_price(world: World) -> 
     assert offer.cpus == len(os.sched_getaffinity(0))
     assert offer.quote.usd_per_hour == Decimal("0.40")
     assert not offer.quote.free
-    assert offer.most == 3  # the silent one may be back
+    assert (offer.most, offer.unsure) == (3, 1)  # the silent one may be back
     launch(world.hosts("a"), N1, Place(pool="ssh/lab", machine_type=offer.machine_type))
     assert offers(read_hosts(pools, "me"), world.folder, NOW) == (offer,)  # taken is not gone
+
+
+def test_a_silent_host_may_be_of_each_shape_of_its_pool(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(tmp_path, monkeypatch)
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\ncat "$HOME/gpus"\n')
+    for host, shown in {"a": "Tesla T4, GPU-1", "b": "NVIDIA A100, GPU-1"}.items():
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "gpus").write_text(f"{shown}\n")
+    world.down = {"c"}
+    found = offers(world.hosts("a", "b", "c")._hosts, world.folder, NOW)
+    shapes = {offer.machine_type: (offer.most, offer.unsure) for offer in found}
+    assert shapes == {"1xTesla-T4": (2, 1), "1xA100": (2, 1)}
 
 
 def test_hosts_are_written_as_for_skypilot() -> None:

@@ -120,6 +120,28 @@ def test_pods_are_left_out_and_told_where_the_task_leaves_its_place_open(
 
 
 @pytest.mark.parametrize(
+    ("config", "there", "says"),
+    [
+        (CONFIG, ["k8s/lab"], "infra k8s needs the context elsewhere"),
+        ("{{", [], "kubeconfig: "),
+    ],
+)
+def test_a_context_that_is_not_known_here_hides_no_other_pool(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    config: str, there: list[str], says: str,
+) -> None:  # fmt: skip
+    """SkyPilot's server, on another machine, may know more than this one."""
+    (home / ".kube/config").write_text(config.format(current="lab"))
+    known = [offer("aws"), offer("k8s/elsewhere"), offer("k8s/lab")]
+    monkeypatch.setattr(skypilot, "prepare", lambda _: None)
+    monkeypatch.setattr(skypilot, "offers", lambda _: tuple(known))
+    task = parse(b"run: x\nresources: {accelerators: H100}", source="t")
+    assert [one.pool for one in plan_wiring.offers(task)] == ["local", "aws", *there]
+    (told,) = (one for one in caplog.messages if one.startswith("left out: "))
+    assert told.startswith(f"left out: {says}")
+
+
+@pytest.mark.parametrize(
     ("pool", "lacks", "says"),
     [
         ("k8s", "nc", "infra k8s needs the command nc"),

@@ -104,11 +104,11 @@ def test_a_cloud_that_cannot_be_used_hides_no_other_one(
 
     def offers(task: Task) -> tuple[Offer, ...]:
         asked.append(task)
-        return (replace(LAB, pool="aws"),)
+        return (replace(LAB, pool="aws", made_for=(0,)),)
 
     monkeypatch.setattr(skypilot, "offers", offers)
     found = plan_wiring.offers(_task("any_of: [{infra: alibaba}, {infra: aws}]"))
-    assert [offer.pool for offer in found] == ["local", "aws"]
+    assert [(offer.pool, offer.made_for) for offer in found] == [("local", None), ("aws", (1,))]
     assert [one.infra.cloud for task in asked for one in task.candidates] == ["aws"]
     assert len(caplog.messages) == 1
 

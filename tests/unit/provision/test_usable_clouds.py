@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
+from burst.cost.offers import Offer
+from burst.cost.quotes import UNROUNDED, Quote
 from burst.errors import SetupError
 from burst.provision import skypilot
+from burst.task_specs.model import Resources
 from burst.task_specs.parse import parse
 
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LAMBDA_SAYS = "SkyPilot's server runs without burst's plugin, which lambda needs"
 
 
@@ -23,9 +29,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def lame(cloud: str) -> None:
         raise SetupError(LAMBDA_SAYS, hint="sky api stop")
 
-    def offers(_: object, __: object, enabled: list[str]) -> list[str]:
+    def offers(_: object, __: object, enabled: list[str]) -> list[Offer]:
         found.append(enabled)
-        return enabled
+        return [offer(name) for name in enabled]
 
     monkeypatch.setattr(skypilot, "_sky", lambda: None)
     monkeypatch.setattr(skypilot, "_enabled", lambda _: ["aws", "lambda"])
@@ -35,9 +41,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return found
 
 
-def ask(*clouds: str) -> object:
+def offer(pool: str) -> Offer:
+    quote = Quote(usd_per_hour=Decimal(1), source="t", observed_at=NOW, billing=UNROUNDED)
+    return Offer(
+        pool=pool, region="", zone="", machine_type="m", cpus=8.0, memory_gb=64.0,
+        accelerators=None, spot=False, quote=quote,
+    )  # fmt: skip
+
+
+def ask(*clouds: str) -> tuple[str, ...]:
     places = ", ".join(f"{{infra: {cloud}}}" for cloud in clouds)
-    return skypilot.offers(parse(f"run: x\nresources: {{any_of: [{places}]}}\n", source="t"))
+    task = parse(f"run: x\nresources: {{any_of: [{places}]}}\n", source="t")
+    return tuple(offer.pool for offer in skypilot.offers(task))
 
 
 def test_those_that_can_be_used_are_asked_and_others_told(
@@ -49,6 +64,18 @@ def test_those_that_can_be_used_are_asked_and_others_told(
         "left out: SkyPilot cannot use gcp (see what it wants: sky check gcp)",
         f"left out: {LAMBDA_SAYS} (sky api stop)",
     ]
+
+
+def test_each_offer_says_for_which_of_the_task_s_candidates_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def offers(wanted: Resources, _: object, __: object) -> list[Offer]:
+        return [offer("aws")] if "disk_tier" in wanted.other else [offer("aws"), offer("gcp")]
+
+    monkeypatch.setattr(skypilot, "_offers", offers)
+    text = "run: x\nresources: {any_of: [{infra: slurm/lab}, {disk_tier: high}, {cpus: 4}]}\n"
+    found = {one.pool: one.made_for for one in skypilot.offers(parse(text, source="t"))}
+    assert found == {"aws": (1, 2), "gcp": (2,)}
 
 
 def test_who_names_none_hears_only_of_those_that_would_be_there(
