@@ -38,7 +38,7 @@ _WORDS: tuple[tuple[Reason, str], ...] = (
         "quota",
         """MaxSpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded QuotaExceed
         ServiceQuota QuotaNotEnough QuotaInsufficient VpcLimitExceeded AddressLimitExceeded
-        quota-exceeded exceeded-quota: Quota-*-exceeded AssocGrp AssocMax QOSGrp QOSMax QOSMin
+        quota-exceeded Quota-*-exceeded AssocGrp AssocMax QOSGrp QOSMax QOSMin
         MaxJobs violates-accounting/QOS-policy
         PartitionTimeLimit PartitionNodeLimit Requested-time-limit-is-invalid QOSJobLimit
         QOSResourceLimit QOSTimeLimit QOSUsageThreshold AssociationJobLimit
@@ -82,6 +82,7 @@ def _code(code: str) -> str:
 
 
 _PATTERNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
+    ("quota", re.compile(r"exceeded quota: ")),  # Kubernetes', whatever else one may not list there
     *((reason, re.compile(_words(reason, words), re.IGNORECASE)) for reason, words in _WORDS),
     *((reason_of_code(code), re.compile(_code(code), re.IGNORECASE)) for code in WIDE),
 )

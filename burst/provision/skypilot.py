@@ -226,9 +226,8 @@ def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer
                 if named is not None:
                     raise
                 break  # a region of other clouds
-            if (lacks := _lacks(cloud, asked, wanted)) and named is not None:
+            if lacks := _lacks(cloud, asked, wanted):
                 log.warning("left out: %s has not what the task wants: %s", name, lacks)
-            if lacks:
                 break
             feasible = cloud.get_feasible_launchable_resources(asked, 1).resources_list
             for machine in feasible[:TYPES_PER_CLOUD]:

@@ -173,10 +173,13 @@ def read_site(text: str, spot: Collection[str] = ()) -> Site:
     if not clock.isdecimal():
         raise ValueError(f"it does not tell the time, but says {clock[:80]!r}")
     odd: list[str] = []
+    known = _partitions(partitions, config, spot, odd)
+    if not known:
+        raise ValueError(f"it has no partition, but says {partitions[:80]!r}")
     return Site(
         clock_s=float(clock),
         disk_free_bytes=int(disk_kb) * 1024 if disk_kb.isdecimal() else None,
-        partitions=_partitions(partitions, config, spot, odd),
+        partitions=known,
         nodes=tuple(_understood(nodes, _node, odd)),
         odd=tuple(odd),
     )

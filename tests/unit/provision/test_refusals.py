@@ -73,6 +73,7 @@ SAID = [
         'pods "toy-head" is forbidden: exceeded quota: team, requested: pods=1, used: pods=4',
         "quota",
     ),
+    ('pods is forbidden: exceeded quota: team\nUser "me" cannot list resource "nodes"', "quota"),
     ("HttpError 403: Forbidden. Quota 'PREEMPTIBLE_NVIDIA_A100_GPUS' exceeded. Limit: 0", "quota"),
     ("403 Forbidden\nAlibaba Cloud refused it: OperationDenied.NoStock: none", "capacity"),
     ("Forbidden.RiskControl: This operation is forbidden", "rights"),

@@ -86,6 +86,8 @@ def test_what_is_no_slurm_is_told() -> None:
         read_site("This account is currently not available.\n")
     with pytest.raises(ValueError, match="does not tell the time, but says 'motd'"):
         read_site(printed(clock="motd"))
+    with pytest.raises(ValueError, match="has no partition, but says ''"):
+        read_site(printed(partitions=""))
     with pytest.raises(ValueError, match="does not say its queue"):
         list(answers(printed(), [*LOOK, "queue"]))
 
