@@ -568,7 +568,7 @@ def _owned_of(run: Run, unknown: list[str]) -> list[str]:
         except TransientError as error:
             unknown.append(f"{run.record.run_id}: what {kind} has is not known: {error.message}")
         else:
-            found += [f"{name} on {kind}" for name in names]
+            found += [f"{name} on {kind}" for name in sorted(names)]
     return found
 
 
