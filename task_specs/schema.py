@@ -63,6 +63,7 @@ _FIELDS: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
             {"type": ["boolean", "number", "string", "object", "null"]},
             "minutes or a duration until an idle machine goes away; true: 5 minutes; false: never",
         ),
+        "local_disk": (_NUMBER, "nvme or ssd, GB or both: nvme, 500+, nvme:500+"),
         "ports": ({"type": ["integer", "string", "array", "null"]}, "8080, 10022-10040"),
         "labels": (_TEXTS, "tags of the machine"),
         "any_of": (_LIST, "candidates, the cheapest first"),

@@ -202,3 +202,28 @@ def test_ports_labels_and_images(
 
 def test_an_empty_block_is_no_block(read: Callable[..., Task]) -> None:
     assert read("resources:\n").candidates[0].infra == Infra()
+
+
+TIERS = [
+    ("disk_tier: bst", "needs one of low, medium, high, ultra, best; did you mean best?"),
+    ("disk_tier: none", "needs one of low, medium, high, ultra, best"),
+    ("network_tier: fast", "needs one of standard, best"),
+    ("local_disk: fast", "as in nvme, 500+, nvme:500+ or ssd:500"),
+    ("local_disk: 'nvme:'", "as in nvme, 500+, nvme:500+ or ssd:500"),
+    ("local_disk: ssd:0", "as in nvme, 500+, nvme:500+ or ssd:500"),
+]
+
+
+@pytest.mark.parametrize(("written", "words"), TIERS)
+def test_a_tier_or_local_disk_that_no_cloud_has_is_refused(
+    refusals: Callable[..., list[str]], written: str, words: str
+) -> None:
+    (found,) = refusals(f"resources: {{any_of: [{{infra: aws}}, {{infra: gcp}}], {written}}}\n")
+    assert words in found
+
+
+@pytest.mark.parametrize("disk", ["nvme", "SSD", "500", "500+", "nvme:500+", "ssd:1.5"])
+def test_tiers_and_local_disks_that_skypilot_takes(read: Callable[..., Task], disk: str) -> None:
+    text = f"resources: {{disk_tier: ULTRA, network_tier: best, local_disk: '{disk}'}}\n"
+    found = {"disk_tier": "ULTRA", "network_tier": "best", "local_disk": disk}
+    assert read(text).candidates[0].other == found
