@@ -12,6 +12,11 @@ from burst.task_specs.model import Mount, Resources, Task
 from burst.task_specs.skypilot import MACHINE, machine_keys
 
 _KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|ppk)", re.IGNORECASE)
+_OTHERS = {  # what is said of keys at top level that burst does not know itself
+    "service": "service: burst runs the task once and serves nothing",
+    "pool": "pool: burst runs the task once and serves nothing",
+    "managed_secrets": "managed secrets are known to a SkyPilot server alone",
+}
 _PUBLIC = ("config", "known_hosts", "authorized_keys")
 
 
@@ -23,11 +28,8 @@ def advise(task: Task) -> Iterator[str]:
     if clouds and (task.burst.run_uri or "").startswith("file:"):
         where = ", ".join(sorted(clouds))
         yield f"burst.run_uri is a folder of this machine, which machines on {where} cannot reach"
-    for key in ("service", "pool"):
-        if key in task.other:
-            yield f"{key}: burst runs the task once and serves nothing"
-    if "managed_secrets" in task.other:
-        yield "managed secrets are known to a SkyPilot server alone"
+    for key in task.other:
+        yield _OTHERS.get(key, f"{key} has no effect: burst does not hand it on")
 
 
 def _on_machines(task: Task) -> Iterator[str]:

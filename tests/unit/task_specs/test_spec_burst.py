@@ -194,6 +194,14 @@ def test_what_has_no_effect_is_told(
     assert [line for line in task.warnings if "no effect" in line] == told
 
 
+def test_top_level_keys_that_burst_does_not_hand_on_are_told(read: Callable[..., Task]) -> None:
+    task = read("config: {docker: {run_options: [x]}}\nvolumes: {/mnt: data}\nx-mine: 1\n")
+    assert task.warnings == (
+        "config has no effect: burst does not hand it on",
+        "volumes has no effect: burst does not hand it on",
+    )
+
+
 @pytest.mark.parametrize(
     ("infra", "far"), [("aws", True), ("ssh/lab", True), ("slurm/lab", False), ("local", False)]
 )
