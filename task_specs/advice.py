@@ -16,6 +16,7 @@ _OTHERS = {  # what is said of keys at top level that burst does not know itself
     "service": "service: burst runs the task once and serves nothing",
     "pool": "pool: burst runs the task once and serves nothing",
     "managed_secrets": "managed secrets are known to a SkyPilot server alone",
+    "workdir": "workdir: burst fetches no git repository; clone it and name its folder",
 }
 _PUBLIC = ("config", "known_hosts", "authorized_keys")
 

@@ -37,7 +37,7 @@ def _one_of(words: tuple[str, ...]) -> dict[str, Any]:
 _FIELDS: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
     "": {
         "name": (_SINGLE, "shown to people; the file's name if left out"),
-        "workdir": (_PATH_OR_MAP, "local folder whose files every node gets, or a git url and ref"),
+        "workdir": (_PATH_OR_MAP, "local folder whose files every node gets"),
         "num_nodes": (_COUNT, "machines"),
         "resources": (_ANY, "what each machine must be"),
         "envs": (_TEXTS, "variables, kept as typed; one without a value is wanted by --env"),
