@@ -108,6 +108,14 @@ def test_a_mistake_that_holds_for_every_candidate_is_told_once(
     assert found == [f"{told} (written: many)"]
 
 
+def test_like_mistakes_on_one_line_are_all_told(refusals: Callable[..., list[str]]) -> None:
+    found = refusals("envs: {B C: x, 3D: y}\nresources: {ports: [[1], [2]], gpus: 1, gpu: 1}\n")
+    assert [problem.split(": ")[1] for problem in found] == [
+        "envs.B C", "envs.3D", "resources.gpus", "resources.gpu",
+        "resources.ports[0]", "resources.ports[1]",
+    ]  # fmt: skip
+
+
 AUTOSTOP = [
     ("true", Autostop(idle_minutes=5)),
     ("yes", Autostop(idle_minutes=5)),
