@@ -206,7 +206,8 @@ def absent(pool: str) -> BurstError:
     if asks_skypilot(pool):
         words = f"nothing can be rented at {kind} from here: no credentials that SkyPilot accepts"
         return SetupError(words, hint=f"see what it wants: sky check {kind}")
-    like = None if kind in CLOUDS else nearest(kind, CLOUDS)
+    own = [one.name for one in _of({kind} & {*KINDS}, None)]
+    like = nearest(pool, own) if kind in CLOUDS else nearest(kind, CLOUDS)
     guess = f"; did you mean {like}?" if like else ""
     hint = "see the pools there are: burst pools"
     if kind in NAMED_IN:

@@ -192,6 +192,7 @@ def test_a_pool_that_is_not_there(burst: Call) -> None:
         ("slurm/hpc", 2, "burst pools; ~/.slurm/config names the login nodes\n"),
         ("k8s", 2, "a kubeconfig (there is none at ~/.kube/config)\nhint: "),
         ("lcoal", 2, "error: there is no pool lcoal; did you mean local?\nhint: see the pools"),
+        ("ssh/lba", 2, "error: there is no pool ssh/lba; did you mean ssh/lab?\nhint: see the"),
         ("nowhere", 2, "error: there is no pool nowhere\nhint: see the pools"),
     ],
 )
