@@ -283,6 +283,18 @@ def test_nodes_elsewhere_cannot_reach_a_folder_here(
     assert found["aws disk"][0] == "1 nodes, GPUs: False, 1 machines"
 
 
+def test_a_run_uri_that_is_tried_out_leaves_no_folder(burst: Call, task: Path) -> None:
+    runs = task.parent / "shared" / "runs"
+    task.write_text(f"name: toy\nrun: x\nburst: {{run_uri: file://{runs}}}\n")
+    detail, works = of_pools(burst("doctor", task, "--json").out)["run URI"]
+    assert works is True
+    assert detail.endswith("listed; it is not there yet: a run makes it")
+    assert not runs.parent.exists()
+    runs.mkdir(parents=True)
+    assert burst("doctor", task, "--json").out.count("not there yet") == 0
+    assert list(runs.iterdir()) == []
+
+
 def test_nodes_on_slurm_see_a_folder_of_a_file_system_they_share(
     burst: Call, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
