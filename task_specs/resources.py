@@ -11,7 +11,7 @@ from burst.task_specs.fields import Fields, as_boolean
 from burst.task_specs.infra import read_infra
 from burst.task_specs.keys import AUTOSTOP, PLACES, RECOVERY, RESOURCES_HANDED_ON
 from burst.task_specs.model import Autostop, Resources
-from burst.task_specs.nodes import ListNode, MapNode, Scalar, is_null, kind_of
+from burst.task_specs.nodes import ListNode, MapNode, Scalar, as_typed, is_null, kind_of
 from burst.task_specs.plain import handed_on
 from burst.task_specs.problems import nearest
 
@@ -49,7 +49,8 @@ def read_resources(fields: Fields | None) -> Candidates:
     for index, item in enumerate(items):
         place = f"{fields.at(key)}[{index}]"
         if not isinstance(item, MapNode):
-            fields.report.problem(place, f"needs a mapping, not {kind_of(item)}", line=item.line)
+            message = f"needs a mapping, not {kind_of(item)}, as in `{{infra: aws}}`"
+            fields.report.problem(place, message, line=item.line, written=as_typed(item))
             continue
         own = Fields(item, place, fields.report)
         own.refuse_unknown(PLACES["candidate"], "candidate")

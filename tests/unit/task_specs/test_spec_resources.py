@@ -89,9 +89,10 @@ def test_each_type_meets_each_candidate(read: Callable[..., Task]) -> None:
         ("{infra: aws, any_of: [{cloud: gcp}]}", "`infra` says this already"),
         ("{any_of: [{any_of: [{infra: aws}]}]}", "write all candidates in one list"),
         ("{any_of: {infra: aws}}", "needs a list"),
-        ("{any_of: [aws]}", "needs a mapping"),
+        ("{any_of: [aws]}", "needs a mapping, not a single value, as in `{infra: aws}` (written: "),
         ("{any_of: [{gpus: T4}]}", "did you mean accelerators?"),
-        ("[{infra: aws}]", "needs a mapping"),
+        ("[{infra: aws}]", "needs a mapping, not a list, as in `resources: {any_of: [...]}`"),
+        ("aws", "needs a mapping, not a single value, as in `resources: {infra: aws}` (written: "),
     ],
 )  # fmt: skip
 def test_candidates_that_are_refused(
