@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -206,7 +208,8 @@ def absent(pool: str) -> BurstError:
     if asks_skypilot(pool):
         words = f"nothing can be rented at {kind} from here: no credentials that SkyPilot accepts"
         return SetupError(words, hint=f"see what it wants: sky check {kind}")
-    like = None if kind in CLOUDS else nearest(kind, CLOUDS)
+    own = [one.name for one in _of({kind} & {*KINDS}, None)]
+    like = nearest(pool, own) if kind in CLOUDS else nearest(kind, CLOUDS)
     guess = f"; did you mean {like}?" if like else ""
     hint = "see the pools there are: burst pools"
     if kind in NAMED_IN:
@@ -350,20 +353,18 @@ def _folder_bytes(folder: Path) -> int:
 def _store(task: Task, wanted: Wanted) -> Iterator[Finding]:
     """Try where the task's run would be kept: reach, rights, and its clock."""
     from burst.provision.inspection.port import Finding, clock_finding
-    from burst.storage.preflight import check_store
     from burst.storage.server_time import address_of, ahead_s
     from burst.storage.settings import settings_from
 
     uri = task.burst.run_uri or f"file://{wiring.home() / 'runs'}"
     try:
-        store = wiring.store(uri)
-        check_store(store)
+        more = _try_out(uri)
     except BurstError as error:
         fix = error.hint or f"see whether {uri} is there, and who may write to it"
         yield Finding(what="run URI", works=False, detail=error.message, fix=fix)
     else:
         words = f"{uri} can be read, written, claimed and listed"
-        yield Finding(what="run URI", works=True, detail=words)
+        yield Finding(what="run URI", works=True, detail=words + more)
     blind = wanted.machines and not wiring.sees_files(wanted.machines[0].pool)
     if uri.startswith("file:") and blind:
         words = f"machines of {wanted.machines[0].pool} cannot reach {uri}"
@@ -380,3 +381,22 @@ def _store(task: Task, wanted: Wanted) -> Iterator[Finding]:
         return
     if off_s is not None:
         yield clock_finding("", "clock of the run URI", off_s)
+
+
+def _try_out(uri: str) -> str:
+    """Try where runs would be kept; return what to say of a folder that is not there yet.
+
+    No folder stays that the trial made, unless somebody has put something there.
+    """
+    from burst.storage.preflight import check_store
+
+    folder = Path(uri.removeprefix("file://"))
+    inside = (folder, *folder.parents) if uri.startswith("file:") else ()
+    missing = list(takewhile(lambda path: not os.path.exists(path), inside))  # noqa: PTH110 - no right to look is no error
+    try:
+        check_store(wiring.store(uri))
+    finally:
+        with suppress(OSError):
+            for path in missing:
+                path.rmdir()
+    return "; it is not there yet: a run makes it" if missing else ""

@@ -7,27 +7,38 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from burst.task_specs.accelerators import advice_on
-from burst.task_specs.infra import AS_THEY_ARE, ENDED_BY_KEY, ON_DEMAND_ONLY, SEES_FILES
-from burst.task_specs.model import Mount, Resources, Task
+from burst.task_specs.infra import (
+    AS_THEY_ARE,
+    ENDED_BY_KEY,
+    NAMED,
+    ON_DEMAND_ONLY,
+    SEES_FILES,
+    parse_infra,
+)
+from burst.task_specs.model import Infra, Mount, Resources, Task
 from burst.task_specs.skypilot import MACHINE, machine_keys
 
 _KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|ppk)", re.IGNORECASE)
+_OTHERS = {  # what is said of keys at top level that burst does not know itself
+    "service": "service: burst runs the task once and serves nothing",
+    "pool": "pool: burst runs the task once and serves nothing",
+    "managed_secrets": "managed secrets are known to a SkyPilot server alone",
+    "workdir": "workdir: burst fetches no git repository; clone it and name its folder",
+}
 _PUBLIC = ("config", "known_hosts", "authorized_keys")
 
 
 def advise(task: Task) -> Iterator[str]:
     """Yield what the person should know before machines are paid for."""
     yield from _on_machines(task)
+    yield from _on_preferred(task)
     yield from _on_mounts(task)
     clouds = {one.infra.cloud for one in task.candidates if one.infra.cloud} - SEES_FILES
     if clouds and (task.burst.run_uri or "").startswith("file:"):
         where = ", ".join(sorted(clouds))
         yield f"burst.run_uri is a folder of this machine, which machines on {where} cannot reach"
-    for key in ("service", "pool"):
-        if key in task.other:
-            yield f"{key}: burst runs the task once and serves nothing"
-    if "managed_secrets" in task.other:
-        yield "managed secrets are known to a SkyPilot server alone"
+    for key in task.other:
+        yield _OTHERS.get(key, f"{key} has no effect: burst does not hand it on")
 
 
 def _on_machines(task: Task) -> Iterator[str]:
@@ -51,8 +62,6 @@ def _on_machines(task: Task) -> Iterator[str]:
         )
     yield from dict.fromkeys(line for one in task.candidates for line in _without_effect(one))
     for one in task.candidates:
-        if one.autostop is not None and one.autostop.idle_minutes == 0:
-            yield "autostop 0 stops a machine as soon as it is idle"
         unknown = one.accelerators and advice_on(one.accelerators.kind)
         if unknown:
             yield unknown
@@ -62,9 +71,27 @@ def _without_effect(one: Resources) -> Iterator[str]:
     for key in one.other:
         if key not in {*MACHINE, "job_recovery"}:
             yield f"resources.{key} has no effect: burst does not hand it on"
+    if one.autostop is not None and one.autostop.idle_minutes is not None:
+        yield "resources.autostop has no effect: a run gives its machines back when it ends"
     if one.infra.cloud in AS_THEY_ARE:
         for key in machine_keys(one):
             yield f"resources.{key} has no effect on {one.infra}: those machines stay as they are"
+
+
+def _on_preferred(task: Task) -> Iterator[str]:
+    """Yield what `pools.prefer` names in vain: pools are compared by their names, and whole."""
+    for name in task.burst.pools.prefer:
+        infra = parse_infra(name)
+        pool = Infra(cloud=infra.cloud, region=infra.region if infra.cloud in NAMED else None)
+        if infra != pool:
+            yield f"burst.pools.prefer: {name} has no effect; a pool is preferred whole: {pool}"
+        elif not any(_may_be(one.infra, pool) for one in task.candidates):
+            yield f"burst.pools.prefer: {name} has no effect: resources name other places"
+
+
+def _may_be(wanted: Infra, pool: Infra) -> bool:
+    same = wanted.cloud in {None, pool.cloud}
+    return same and (pool.region is None or wanted.region in {None, pool.region})
 
 
 def _on_mounts(task: Task) -> Iterator[str]:

@@ -17,6 +17,7 @@ CLOUDS = (
 ON_DEMAND_ONLY = frozenset({"lambda"})  # clouds without a spot market
 ENDED_BY_KEY = frozenset({"lambda"})  # clouds where no machine can end itself
 AS_THEY_ARE = frozenset({"local", "slurm", "ssh"})  # whose machines no launch makes
+NAMED = frozenset({"k8s", "slurm", "ssh"})  # kinds of which there are several pools, by names
 SEES_FILES = frozenset({"local", "slurm"})  # whose machines have this one's file system
 _SAME = {"kubernetes": "k8s"}
 _MEANT = {

@@ -21,7 +21,7 @@ from burst.task_specs.keys import PLACES, TOP_HANDED_ON
 from burst.task_specs.model import Burst, Task
 from burst.task_specs.mounts import Local, read_mounts
 from burst.task_specs.names import check_name
-from burst.task_specs.nodes import ListNode, MapNode
+from burst.task_specs.nodes import ListNode, MapNode, kind_of
 from burst.task_specs.overrides import Overrides, override
 from burst.task_specs.places import Known, candidates, check_places
 from burst.task_specs.plain import handed_on
@@ -100,7 +100,7 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
     root.refuse_unknown(PLACES[""], "")
     variables = read_variables(root, overrides.given)
     num_nodes = root.read("num_nodes", _num_nodes) or 1
-    resources = root.fields("resources")
+    resources = _resources(root)
     machines = _with_max_price(read_resources(resources), root, resources)
     mounts = read_mounts(root, variables, local)
     burst = read_burst(root, Around(num_nodes=num_nodes, candidates=machines.all, local=local))
@@ -127,6 +127,17 @@ def _task(node: MapNode, source: str, overrides: Overrides, local: Local, report
     for warning in advise(task):
         report.warn(warning)
     return task
+
+
+def _resources(root: Fields) -> Fields | None:
+    """Return the block; candidates that are not named as such are answered with how."""
+    node = root.node("resources")
+    if node is None or isinstance(node, MapNode):
+        return root.fields("resources")
+    instead = "{any_of: [...]}" if isinstance(node, ListNode) else "{infra: aws}"
+    message = f"needs a mapping, not {kind_of(node)}, as in `resources: {instead}`"
+    root.problem("resources", message)
+    return None
 
 
 def _num_nodes(text: str) -> int:
@@ -233,7 +244,7 @@ def _substituted(value: Any, variables: Variables) -> Any:  # noqa: ANN401 - YAM
 def _check_something_runs(root: Fields) -> None:
     """Refuse a task that would do nothing, and one that says twice what to do."""
     node = root.node("burst")
-    has_run = root.has("run") and root.text("run") != ""
+    has_run = root.has("run") and not (root.is_single("run") and root.text("run") == "")
     trains = isinstance(node, MapNode) and Fields(node, "burst", root.report).has("train")
     if trains and has_run:
         root.problem("run", "`burst.train` is given too; one of them starts the training")

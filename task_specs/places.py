@@ -21,6 +21,10 @@ class Names:
     there: Callable[[], Collection[str]]
 
 
+EXAMPLES = {
+    "ssh": "`ssh: {lab: {hosts: [10.0.0.7]}}`",
+    "slurm": "`Host lab` and below it `HostName login.example.org`",
+}
 Known: TypeAlias = Mapping[str, Names]  # by kind: ssh, slurm, k8s; of others nothing is known
 
 
@@ -86,7 +90,9 @@ def _unknown(infra: Infra, known: Known) -> str:
     if infra.region in there or (infra.region is None and there):
         return ""
     if not there:
-        return f"{names.where} has no {infra.cloud} pool"
+        example = EXAMPLES.get(infra.cloud or "")
+        more = f"; write it there, as in {example}" if example else ""
+        return f"{names.where} has no {infra.cloud} pool{more}"
     meant = nearest(infra.region or "", there)
     guess = f"; did you mean {infra.cloud}/{meant}?" if meant else ""
     said = ", ".join(f"{infra.cloud}/{name}" for name in there)

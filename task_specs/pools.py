@@ -29,6 +29,12 @@ SLURM = (*PRICES, "spot", "account", "qos", "time", "wait", "gpu")
 POD_PRICES = ("usd_per_gpu_hour", "usd_per_cpu_hour")
 EXAMPLE = "as in `local: {usd_per_hour: 0.12}`"
 HOSTS_EXAMPLE = "needs a list of hosts, as in `hosts: [10.0.0.7, {ip: 10.0.0.8, port: 2222}]`"
+SEVERAL = re.compile(r"[][{}*?,]")  # what shells and lists of hosts have for more than one
+OTHER_NAMES = {"address": "ip", "host": "ip", "hostname": "ip", "key": "identity_file"}
+NOT_HERE = {
+    "password": "burst logs in with a key, named by identity_file",
+    "partition": "a task names it, as in `infra: slurm/lab/gpu`",
+}
 Check = Callable[[Fields], None]
 
 
@@ -80,8 +86,8 @@ def _rented(rented: Fields) -> None:
 def _ssh(ssh: Fields) -> None:
     seen: dict[tuple[str, str], str] = {}
     for name in ssh.map.entries:
-        if not name or set(name) & set("/ "):
-            ssh.problem(name, "needs a name without slashes and spaces, as in `ssh: {lab: ...}`")
+        if not name or set(name) & set("/ *"):
+            ssh.problem(name, "needs a name without slashes, spaces and *, as in `ssh: {lab: ...}`")
         pool = ssh.fields(name)
         if not ssh.has(name):
             _missing(ssh, name, HOSTS_EXAMPLE)
@@ -137,11 +143,15 @@ def _plain(address: str) -> str:
 def _address_problem(text: str, known: str) -> str:
     if text and known:
         return f"is the same host as {known}; name each host once, in one pool"
-    user, _, host = text.rpartition("@")
+    user, _, host = text.removeprefix("ssh://").rpartition("@")
     if user:
-        return f"needs an address alone; write {{ip: {host}, user: {user}}}"
+        address, _, port = (host, "", "") if _is_ipv6(host) else host.partition(":")
+        more = f", port: {port}" if port else ""
+        return f"needs an address alone; write {{ip: {address}, user: {user}{more}}}"
     if not text or "/" in text or (":" in text and not _is_ipv6(text)):
         return "needs an address, as in 10.0.0.7 or {ip: 10.0.0.7, port: 2222}"
+    if SEVERAL.search(text):
+        return "needs the address of one host; write each of them"
     try:
         _word(text)
     except ValueError as error:
@@ -239,9 +249,19 @@ def _only(fields: Fields, known: tuple[str, ...]) -> None:
     """Report every other name, with what was meant."""
     for key, entry in fields.map.entries.items():
         if key not in known:
-            meant = nearest(key, known)
-            told = f"did you mean {meant}?" if meant else f"what can be here: {', '.join(known)}"
+            told = _instead(key, entry.value, known)
             fields.report.problem(fields.at(key), f"is not known; {told}", line=entry.line)
+
+
+def _instead(key: str, value: Node, known: tuple[str, ...]) -> str:
+    """Say what to write instead of a name that is not known."""
+    if "ssh" in known and isinstance(value, MapNode) and "hosts" in value.entries:
+        return f"a pool of hosts belongs under ssh, as in `ssh: {{{key}: {{hosts: ...}}}}`"
+    if key in NOT_HERE:
+        return NOT_HERE[key]
+    other = OTHER_NAMES.get(key)
+    meant = other if other in known else nearest(key, known)
+    return f"did you mean {meant}?" if meant else f"what can be here: {', '.join(known)}"
 
 
 def _missing(fields: Fields, key: str, message: str) -> None:

@@ -27,8 +27,7 @@ class Report:
         """Note one thing that must change. `written` must not be a value of envs or secrets."""
         shown = None if written is None else shorten(written)
         found = Problem(field=field, message=message, line=line, written=shown)
-        same = (replace(found, field=known.field) == known for known in self._problems)
-        if line is None or not any(same):  # a line merged into many places is told once
+        if line is None or not any(_alike(found, known) for known in self._problems):
             self._problems.append(found)
 
     def warn(self, message: str) -> None:
@@ -45,6 +44,12 @@ class Report:
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings in the order they were found."""
         return tuple(self._warnings)
+
+
+def _alike(one: Problem, other: Problem) -> bool:
+    """Whether two problems are one that was merged into two places."""
+    last, key = (problem.field.rpartition(".")[2] for problem in (one, other))
+    return last == key and replace(one, field=other.field) == other
 
 
 def shorten(text: str) -> str:

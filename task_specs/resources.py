@@ -11,11 +11,14 @@ from burst.task_specs.fields import Fields, as_boolean
 from burst.task_specs.infra import read_infra
 from burst.task_specs.keys import AUTOSTOP, PLACES, RECOVERY, RESOURCES_HANDED_ON
 from burst.task_specs.model import Autostop, Resources
-from burst.task_specs.nodes import ListNode, MapNode, Scalar, is_null, kind_of
+from burst.task_specs.nodes import ListNode, MapNode, Scalar, as_typed, is_null, kind_of
 from burst.task_specs.plain import handed_on
 from burst.task_specs.problems import nearest
 
 AUTOSTOP_TRUE_MINUTES = 5  # `autostop: true`; SkyPilot's reference says so too, 0.14.1 takes 0
+DISK_TIERS = ("low", "medium", "high", "ultra", "best")  # these three as SkyPilot 0.14.1 has them
+NETWORK_TIERS = ("standard", "best")
+LOCAL_DISKS = ("nvme", "ssd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ def read_resources(fields: Fields | None) -> Candidates:
     for index, item in enumerate(items):
         place = f"{fields.at(key)}[{index}]"
         if not isinstance(item, MapNode):
-            fields.report.problem(place, f"needs a mapping, not {kind_of(item)}", line=item.line)
+            message = f"needs a mapping, not {kind_of(item)}, as in `{{infra: aws}}`"
+            fields.report.problem(place, message, line=item.line, written=as_typed(item))
             continue
         own = Fields(item, place, fields.report)
         own.refuse_unknown(PLACES["candidate"], "candidate")
@@ -91,6 +95,7 @@ def _one(fields: Fields) -> Resources:
         if node is not None:
             other[key] = handed_on(node, fields.at(key), fields.report)
     _check_recovery(fields)
+    _check_tiers(fields)
     return Resources(
         infra=read_infra(fields),
         instance_type=fields.text("instance_type"),
@@ -117,6 +122,27 @@ def _check_recovery(fields: Fields) -> None:
         meant = None if key in RECOVERY else nearest(key, RECOVERY)
         if meant is not None:
             inner.problem(key, f"unknown field; did you mean {meant}?")
+
+
+def _check_tiers(fields: Fields) -> None:
+    """Refuse what no cloud has; SkyPilot finds it out when each of them is asked."""
+    fields.word("disk_tier", DISK_TIERS, {})
+    fields.word("network_tier", NETWORK_TIERS, {})
+    fields.read("local_disk", _local_disk)
+
+
+def _local_disk(text: str) -> str:
+    """Read a kind of disk, its least or exact size in GB, or both."""
+    kind, colon, size = text.strip().lower().partition(":")
+    if not colon and kind not in LOCAL_DISKS:
+        kind, colon, size = LOCAL_DISKS[0], ":", kind
+    if kind not in LOCAL_DISKS or (colon and not _is_size(size.removesuffix("+"))):
+        raise ValueError("needs a kind, GB or both, as in nvme, 500+, nvme:500+ or ssd:500")
+    return text
+
+
+def _is_size(text: str) -> bool:
+    return units.is_number(text) and units.number(text) > 0
 
 
 def _image(fields: Fields) -> tuple[str | None, dict[str, Any]]:

@@ -37,7 +37,7 @@ def _one_of(words: tuple[str, ...]) -> dict[str, Any]:
 _FIELDS: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
     "": {
         "name": (_SINGLE, "shown to people; the file's name if left out"),
-        "workdir": (_PATH_OR_MAP, "local folder whose files every node gets, or a git url and ref"),
+        "workdir": (_PATH_OR_MAP, "local folder whose files every node gets"),
         "num_nodes": (_COUNT, "machines"),
         "resources": (_ANY, "what each machine must be"),
         "envs": (_TEXTS, "variables, kept as typed; one without a value is wanted by --env"),
@@ -63,6 +63,7 @@ _FIELDS: dict[str, dict[str, tuple[dict[str, Any], str]]] = {
             {"type": ["boolean", "number", "string", "object", "null"]},
             "minutes or a duration until an idle machine goes away; true: 5 minutes; false: never",
         ),
+        "local_disk": (_NUMBER, "nvme or ssd, GB or both: nvme, 500+, nvme:500+"),
         "ports": ({"type": ["integer", "string", "array", "null"]}, "8080, 10022-10040"),
         "labels": (_TEXTS, "tags of the machine"),
         "any_of": (_LIST, "candidates, the cheapest first"),

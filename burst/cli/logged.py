@@ -29,6 +29,12 @@ class Stderr:
         sys.stderr.flush()
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether more is told than that a request is made again; who gives up says so by an error."""
+    again = record.name == "urllib3.connectionpool" and str(record.msg).startswith("Retrying")
+    return not again
+
+
 @contextmanager
 def logged() -> Iterator[None]:
     """Have warnings of all of burst, and of libraries, told on standard error.
@@ -38,6 +44,7 @@ def logged() -> Iterator[None]:
     handler = logging.StreamHandler(Stderr())
     handler.setLevel(logging.WARNING)
     handler.setFormatter(Words())
+    handler.addFilter(_is_news)
     logging.getLogger().addHandler(handler)
     try:
         yield

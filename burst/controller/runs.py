@@ -141,6 +141,11 @@ def _check_fits(task: Task, machine: Machine) -> None:
             f"strategy {task.burst.strategy} is not available yet; this version trains with ddp",
             hint="write `strategy: ddp` in the burst: block",
         )
+    if "workdir" in task.other:
+        raise SetupError(
+            "workdir is a git repository, which this version does not fetch",
+            hint="clone it, and name its folder: workdir: ./REPOSITORY",
+        )
     if task.mounts and (machine.shared or machine.own):
         whose = "this machine's" if machine.shared else "your machines'"
         raise SetupError(

@@ -238,7 +238,7 @@ def _offers(wanted: Resources, task: Task, enabled: list[str]) -> Iterator[Offer
 
 
 def _lacks(cloud: Any, asked: Any, wanted: Resources) -> str:  # noqa: ANN401 - sky's
-    """Return what a cloud cannot do for a task: open ports, an image, tiers of disk and network."""
+    """Return what a cloud cannot do for a task: ports, an image, labels, tiers."""
     from sky import clouds, exceptions
 
     can = clouds.CloudImplementationFeatures
@@ -246,11 +246,13 @@ def _lacks(cloud: Any, asked: Any, wanted: Resources) -> str:  # noqa: ANN401 - 
     if wanted.image_id or "image_id" in wanted.other:
         docker = (wanted.image_id or "").startswith("docker:")
         needed.add(can.DOCKER_IMAGE if docker else can.IMAGE_ID)
+    labels = (cloud.is_label_valid(key, value) for key, value in wanted.labels.items())
+    lacks = [str(why) for valid, why in labels if not valid]
     try:
         cloud.check_features_are_supported(asked, needed)
     except exceptions.NotSupportedError as error:
-        return " ".join(str(error).split())
-    return ""
+        lacks.append(str(error))
+    return " ".join(" ".join(lacks).split())
 
 
 def _markets(wanted: Resources, task: Task, pool: str) -> tuple[bool, ...]:

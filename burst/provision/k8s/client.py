@@ -176,4 +176,7 @@ def _config(hint: str) -> Iterator[Any]:
     try:
         yield config
     except Exception as error:  # its own, and what YAML, TLS and files say
-        raise SetupError(f"kubeconfig: {type(error).__name__}: {error}", hint=hint) from error
+        said = f"{type(error).__name__}: {error}"
+        if isinstance(error, AttributeError | LookupError | TypeError):
+            said = f"{config_path()} has not the form of one"
+        raise SetupError(f"kubeconfig: {said}", hint=hint) from error

@@ -105,12 +105,15 @@ def test_where_a_cloud_lacks_what_the_task_wants_it_is_left_out_and_told(scene: 
         + f"""
 skypilot.log.warning = lambda words, *of: print(words % of)
 print(json.dumps([offers("infra: k8s/{CONTEXT}, disk_tier: high"),
+                  offers("infra: k8s/{CONTEXT}, labels: {{Team A: nlp, b: c/d}}"),
                   offers("infra: k8s/{CONTEXT}, disk_size: 100, ports: 8080")]))
 """
     )
     assert "left out: kubernetes has not what the task wants" in found
-    lacking, having = json.loads(found.splitlines()[-1])
-    assert (lacking, bool(having)) == ([], True)
+    assert "Invalid label key Team A for Kubernetes" in found
+    assert "Invalid label value c/d for Kubernetes" in found
+    lacking, mislabelled, having = json.loads(found.splitlines()[-1])
+    assert (lacking, mislabelled, bool(having)) == ([], [], True)
 
 
 def test_labels_of_the_task_are_those_of_its_pods_too(scene: Scene) -> None:

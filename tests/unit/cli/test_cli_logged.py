@@ -40,6 +40,13 @@ def test_of_a_librarys_warning_it_is_said_whose_it_is(during: Logging) -> None:
     assert said.err == "warning: urllib3.pool: once more\n"
 
 
+def test_that_a_request_is_made_again_is_not_told(during: Logging) -> None:
+    log = logging.getLogger("urllib3.connectionpool")
+    words = "Retrying (%r) after connection broken by '%r': %s"  # urllib3 2's
+    assert during(lambda: log.warning(words, "Retry(2)", "refused", "/version/")).err == ""
+    assert during(lambda: log.warning("Connection pool is full")).err != ""
+
+
 def test_what_is_no_warning_is_not_told(during: Logging, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "level", logging.DEBUG)
     assert during(lambda: logging.getLogger("burst.cost").info("by the way")).err == ""

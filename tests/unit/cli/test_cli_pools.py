@@ -192,6 +192,7 @@ def test_a_pool_that_is_not_there(burst: Call) -> None:
         ("slurm/hpc", 2, "burst pools; ~/.slurm/config names the login nodes\n"),
         ("k8s", 2, "a kubeconfig (there is none at ~/.kube/config)\nhint: "),
         ("lcoal", 2, "error: there is no pool lcoal; did you mean local?\nhint: see the pools"),
+        ("ssh/lba", 2, "error: there is no pool ssh/lba; did you mean ssh/lab?\nhint: see the"),
         ("nowhere", 2, "error: there is no pool nowhere\nhint: see the pools"),
     ],
 )
@@ -280,6 +281,18 @@ def test_nodes_elsewhere_cannot_reach_a_folder_here(
     found = of_pools(burst("doctor", task, "--json").out)
     assert found["run URI of nodes"][1] is False
     assert found["aws disk"][0] == "1 nodes, GPUs: False, 1 machines"
+
+
+def test_a_run_uri_that_is_tried_out_leaves_no_folder(burst: Call, task: Path) -> None:
+    runs = task.parent / "shared" / "runs"
+    task.write_text(f"name: toy\nrun: x\nburst: {{run_uri: file://{runs}}}\n")
+    detail, works = of_pools(burst("doctor", task, "--json").out)["run URI"]
+    assert works is True
+    assert detail.endswith("listed; it is not there yet: a run makes it")
+    assert not runs.parent.exists()
+    runs.mkdir(parents=True)
+    assert burst("doctor", task, "--json").out.count("not there yet") == 0
+    assert list(runs.iterdir()) == []
 
 
 def test_nodes_on_slurm_see_a_folder_of_a_file_system_they_share(

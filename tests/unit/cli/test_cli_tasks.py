@@ -254,6 +254,18 @@ def test_a_file_of_the_function_must_be_there_unless_it_may_come_later(
     assert (said.code, problem in said.err) == (code, code == 2)
 
 
+def test_a_workdir_that_is_a_git_repository_is_refused_before_a_node_starts(
+    burst: Call, file: Path
+) -> None:
+    file.write_text("name: far\nworkdir: {url: https://host/code.git, ref: main}\nrun: make\n")
+    assert burst("check", file).err == (
+        "warning: workdir: burst fetches no git repository; clone it and name its folder\n"
+    )
+    said = burst("run", file, "--dry-run")
+    assert said.code == 9
+    assert "error: workdir is a git repository, which this version does not fetch" in said.err
+
+
 def test_a_strategy_that_there_is_not_yet_is_refused_before_a_node_starts(
     burst: Call, file: Path, scene: Scene
 ) -> None:

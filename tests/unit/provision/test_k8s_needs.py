@@ -101,6 +101,14 @@ def test_a_context_that_is_not_there_is_named(home: Path) -> None:
         needs.check(["lab"])
 
 
+@pytest.mark.parametrize("text", ["hello", "contexts: 3\n", "- a\n"])
+def test_a_file_that_is_no_kubeconfig_is_told_in_words(home: Path, text: str) -> None:
+    (home / ".kube/config").write_text(text)
+    with pytest.raises(SetupError) as caught:
+        needs.check(["lab"])
+    assert caught.value.message == "kubeconfig: ~/.kube/config has not the form of one"
+
+
 @pytest.mark.parametrize("lacks", ["kubectl", ""])
 def test_pods_are_left_out_and_told_where_the_task_leaves_its_place_open(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lacks: str

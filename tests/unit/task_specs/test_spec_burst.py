@@ -195,6 +195,36 @@ def test_what_has_no_effect_is_told(
 
 
 @pytest.mark.parametrize(
+    ("prefer", "told"),
+    [
+        ("[ssh/lab, aws, slurm, slurm/hpc]", []),
+        ("[slurm/hpc/gpu]", ["slurm/hpc/gpu has no effect; a pool is preferred whole: slurm/hpc"]),
+        ("[aws/us-east-1]", ["aws/us-east-1 has no effect; a pool is preferred whole: aws"]),
+        ("[ssh/den, gcp]", [
+            "ssh/den has no effect: resources name other places",
+            "gcp has no effect: resources name other places",
+        ]),
+    ],
+)  # fmt: skip
+def test_what_is_preferred_in_vain_is_told(
+    read: Callable[..., Task], prefer: str, told: list[str]
+) -> None:
+    places = "any_of: [{infra: ssh/lab}, {infra: slurm/hpc/debug}, {infra: aws/us-east-1}]"
+    task = read(f"resources: {{{places}}}\nburst: {{pools: {{prefer: {prefer}}}}}\n")
+    assert task.warnings == tuple(f"burst.pools.prefer: {words}" for words in told)
+    anywhere = read(f"burst: {{pools: {{prefer: {prefer}}}}}\n").warnings
+    assert not any("other places" in words for words in anywhere)
+
+
+def test_top_level_keys_that_burst_does_not_hand_on_are_told(read: Callable[..., Task]) -> None:
+    task = read("config: {docker: {run_options: [x]}}\nvolumes: {/mnt: data}\nx-mine: 1\n")
+    assert task.warnings == (
+        "config has no effect: burst does not hand it on",
+        "volumes has no effect: burst does not hand it on",
+    )
+
+
+@pytest.mark.parametrize(
     ("infra", "far"), [("aws", True), ("ssh/lab", True), ("slurm/lab", False), ("local", False)]
 )
 def test_a_folder_of_this_machine_is_far_from_others(

@@ -89,6 +89,13 @@ def test_a_value_handed_on_that_json_does_not_have_is_refused() -> None:
     assert (problem.field, problem.line) == ("config.a[1]", 2)
 
 
+def test_a_list_of_commands_is_one_problem() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse("run: [a, b]\n", source="t.yaml")
+    words = "line 1: run: needs text; write `run: |` and the commands below it"
+    assert [str(problem) for problem in caught.value.problems] == [words]
+
+
 def test_serving_is_warned_of() -> None:
     text = "run: x\nservice: {readiness_probe: /, replicas: 1}\n"
     assert "serves nothing" in parse(text, source="t.yaml").warnings[0]

@@ -21,6 +21,9 @@ LIKE_SLURM = "~/.slurm/config has no such pool; did you mean slurm/hpc? (there: 
 LIKE_LAB = "pools.yaml has no such pool; did you mean ssh/lab? (there: ssh/den, ssh/lab)"
 K8S = "~/.kube/config has no such pool (there: k8s/arn:aws:eks:eu-west-1:1:cluster/a)"
 
+FIRST_HOST = "write it there, as in `ssh: {lab: {hosts: [10.0.0.7]}}`"
+FIRST_LOGIN = "write it there, as in `Host lab` and below it `HostName login.example.org`"
+
 
 @pytest.mark.parametrize(
     ("text", "told"),
@@ -51,16 +54,19 @@ def test_one_that_is_preferred_is_told_too(refusals: Callable[..., list[str]]) -
 
 
 @pytest.mark.parametrize(
-    ("infra", "where"),
-    [("ssh", "pools.yaml"), ("ssh/lab", "pools.yaml"), ("slurm", "~/.slurm/config"),
-     ("k8s", "~/.kube/config")],
-)  # fmt: skip
-def test_without_any_pool_of_the_kind_that_is_said(
-    refusals: Callable[..., list[str]], infra: str, where: str
+    ("infra", "said"),
+    [
+        ("ssh", f"pools.yaml has no ssh pool; {FIRST_HOST}"),
+        ("ssh/lab", f"pools.yaml has no ssh pool; {FIRST_HOST}"),
+        ("slurm", f"~/.slurm/config has no slurm pool; {FIRST_LOGIN}"),
+        ("k8s", "~/.kube/config has no k8s pool"),
+    ],
+)
+def test_without_any_pool_of_the_kind_it_is_said_how_to_write_one(
+    refusals: Callable[..., list[str]], infra: str, said: str
 ) -> None:
     (told,) = refusals(f"resources: {{infra: {infra}}}\n", known=NONE)
-    kind = infra.partition("/")[0]
-    assert told == f"line 1: resources.infra: {where} has no {kind} pool (written: {infra})"
+    assert told == f"line 1: resources.infra: {said} (written: {infra})"
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ def test_values_are_text_as_typed(tmp_path: Path) -> None:
 
 
 SAME = "is the same host as ssh.lab.hosts[0]"
+ONE = "needs the address of one host; write each of them"
+ALONE = "ssh.lab.hosts[0]: needs an address alone"
 
 
 def problems(tmp_path: Path, text: str) -> list[str]:
@@ -136,6 +138,20 @@ def test_what_is_not_understood_of_alibaba_cloud_is_told(
         ("ssh: {lab: {hosts: [a, {ip: a, port: 022}]}}", f"ssh.lab.hosts[1]: {SAME}"),
         ("ssh: {lab: {hosts: [a]}, den: {hosts: [b, a]}}", f"ssh.den.hosts[1]: {SAME}"),
         ("ssh: {lab: {hosts: [me@a]}}", "ssh.lab.hosts[0]: needs an address alone; write {ip: a, "),
+        (
+            "ssh: {lab: {hosts: [me@a:22]}}",
+            "ssh.lab.hosts[0]: needs an address alone; write {ip: a, user: me, port: 22}",
+        ),
+        ("ssh: {lab: {hosts: ['me@::1']}}", f"{ALONE}; write {{ip: ::1, user: me}}"),
+        ("ssh: {lab: {hosts: ['ssh://me@a']}}", f"{ALONE}; write {{ip: a, user: me}}"),
+        ("ssh: {lab: {hosts: ['10.0.0.[1-4]']}}", f"ssh.lab.hosts[0]: {ONE}"),
+        ("ssh: {lab: {hosts: ['gpu{1..4}']}}", f"ssh.lab.hosts[0]: {ONE}"),
+        ("ssh: {lab: {hosts: ['a,b']}}", f"ssh.lab.hosts[0]: {ONE}"),
+        ("ssh: {'*': {hosts: [a]}}", "ssh.*: needs a name without slashes, spaces and *"),
+        ("lab: {hosts: [a]}", "lab: is not known; a pool of hosts belongs under ssh, as in"),
+        ("ssh: {lab: {hosts: [{ip: a, host: b}]}}", "ssh.lab.hosts[0].host: is not known; did you"),
+        ("ssh: {lab: {hosts: [a], password: x}}", "ssh.lab.password: is not known; burst logs in"),
+        ("slurm: {lab: {partition: x}}", "slurm.lab.partition: is not known; a task names it"),
         ('ssh: {lab: {hosts: ["a\\nb"]}}', "ssh.lab.hosts[0]: needs one word"),
         ("ssh: {lab: {port: \uff12\uff12, hosts: [a]}}", "ssh.lab.port: needs a port"),
         ("slurm: {lab: {time: 4 hours}}", f"slurm.lab.time: not a duration; {OR_SBATCH}: 4 hours)"),

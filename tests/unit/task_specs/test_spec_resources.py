@@ -89,9 +89,10 @@ def test_each_type_meets_each_candidate(read: Callable[..., Task]) -> None:
         ("{infra: aws, any_of: [{cloud: gcp}]}", "`infra` says this already"),
         ("{any_of: [{any_of: [{infra: aws}]}]}", "write all candidates in one list"),
         ("{any_of: {infra: aws}}", "needs a list"),
-        ("{any_of: [aws]}", "needs a mapping"),
+        ("{any_of: [aws]}", "needs a mapping, not a single value, as in `{infra: aws}` (written: "),
         ("{any_of: [{gpus: T4}]}", "did you mean accelerators?"),
-        ("[{infra: aws}]", "needs a mapping"),
+        ("[{infra: aws}]", "needs a mapping, not a list, as in `resources: {any_of: [...]}`"),
+        ("aws", "needs a mapping, not a single value, as in `resources: {infra: aws}` (written: "),
     ],
 )  # fmt: skip
 def test_candidates_that_are_refused(
@@ -106,6 +107,14 @@ def test_a_mistake_that_holds_for_every_candidate_is_told_once(
     found = refusals("resources:\n  cpus: many\n  any_of: [{infra: aws}, {infra: gcp}]\n")
     told = "line 2: resources.cpus: needs a number of CPUs, as in 8, or 8+ for at least 8"
     assert found == [f"{told} (written: many)"]
+
+
+def test_like_mistakes_on_one_line_are_all_told(refusals: Callable[..., list[str]]) -> None:
+    found = refusals("envs: {B C: x, 3D: y}\nresources: {ports: [[1], [2]], gpus: 1, gpu: 1}\n")
+    assert [problem.split(": ")[1] for problem in found] == [
+        "envs.B C", "envs.3D", "resources.gpus", "resources.gpu",
+        "resources.ports[0]", "resources.ports[1]",
+    ]  # fmt: skip
 
 
 AUTOSTOP = [
@@ -133,10 +142,13 @@ def test_c08_autostop(read: Callable[..., Task], written: str, want: Any) -> Non
     assert read(f"resources:\n  autostop: {written}\n").candidates[0].autostop == want
 
 
-def test_c08_autostop_at_once_is_warned_of(read: Callable[..., Task]) -> None:
-    task = read("resources: {autostop: 0}\n")
-    assert task.candidates[0].autostop == Autostop(idle_minutes=0)
-    assert "as soon as it is idle" in task.warnings[0]
+@pytest.mark.parametrize("written", ["0", "10m", "true", "{down: true}"])
+def test_c08_autostop_is_told_to_have_no_effect(read: Callable[..., Task], written: str) -> None:
+    task = read(f"resources: {{autostop: {written}, any_of: [{{infra: aws}}, {{infra: gcp}}]}}\n")
+    assert task.warnings == (
+        "resources.autostop has no effect: a run gives its machines back when it ends",
+    )
+    assert read("resources: {autostop: false}\n").warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -202,3 +214,28 @@ def test_ports_labels_and_images(
 
 def test_an_empty_block_is_no_block(read: Callable[..., Task]) -> None:
     assert read("resources:\n").candidates[0].infra == Infra()
+
+
+TIERS = [
+    ("disk_tier: bst", "needs one of low, medium, high, ultra, best; did you mean best?"),
+    ("disk_tier: none", "needs one of low, medium, high, ultra, best"),
+    ("network_tier: fast", "needs one of standard, best"),
+    ("local_disk: fast", "as in nvme, 500+, nvme:500+ or ssd:500"),
+    ("local_disk: 'nvme:'", "as in nvme, 500+, nvme:500+ or ssd:500"),
+    ("local_disk: ssd:0", "as in nvme, 500+, nvme:500+ or ssd:500"),
+]
+
+
+@pytest.mark.parametrize(("written", "words"), TIERS)
+def test_a_tier_or_local_disk_that_no_cloud_has_is_refused(
+    refusals: Callable[..., list[str]], written: str, words: str
+) -> None:
+    (found,) = refusals(f"resources: {{any_of: [{{infra: aws}}, {{infra: gcp}}], {written}}}\n")
+    assert words in found
+
+
+@pytest.mark.parametrize("disk", ["nvme", "SSD", "500", "500+", "nvme:500+", "ssd:1.5"])
+def test_tiers_and_local_disks_that_skypilot_takes(read: Callable[..., Task], disk: str) -> None:
+    text = f"resources: {{disk_tier: ULTRA, network_tier: best, local_disk: '{disk}'}}\n"
+    found = {"disk_tier": "ULTRA", "network_tier": "best", "local_disk": disk}
+    assert read(text).candidates[0].other == found
