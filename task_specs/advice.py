@@ -62,6 +62,8 @@ def _on_machines(task: Task) -> Iterator[str]:
         )
     yield from dict.fromkeys(line for one in task.candidates for line in _without_effect(one))
     for one in task.candidates:
+        if one.autostop is not None and one.autostop.idle_minutes == 0:
+            yield "autostop 0 stops a machine as soon as it is idle"
         unknown = one.accelerators and advice_on(one.accelerators.kind)
         if unknown:
             yield unknown
@@ -71,8 +73,6 @@ def _without_effect(one: Resources) -> Iterator[str]:
     for key in one.other:
         if key not in {*MACHINE, "job_recovery"}:
             yield f"resources.{key} has no effect: burst does not hand it on"
-    if one.autostop is not None and one.autostop.idle_minutes is not None:
-        yield "resources.autostop has no effect: a run gives its machines back when it ends"
     if one.infra.cloud in AS_THEY_ARE:
         for key in machine_keys(one):
             yield f"resources.{key} has no effect on {one.infra}: those machines stay as they are"

@@ -142,13 +142,10 @@ def test_c08_autostop(read: Callable[..., Task], written: str, want: Any) -> Non
     assert read(f"resources:\n  autostop: {written}\n").candidates[0].autostop == want
 
 
-@pytest.mark.parametrize("written", ["0", "10m", "true", "{down: true}"])
-def test_c08_autostop_is_told_to_have_no_effect(read: Callable[..., Task], written: str) -> None:
-    task = read(f"resources: {{autostop: {written}, any_of: [{{infra: aws}}, {{infra: gcp}}]}}\n")
-    assert task.warnings == (
-        "resources.autostop has no effect: a run gives its machines back when it ends",
-    )
-    assert read("resources: {autostop: false}\n").warnings == ()
+def test_c08_autostop_at_once_is_warned_of(read: Callable[..., Task]) -> None:
+    task = read("resources: {autostop: 0}\n")
+    assert task.candidates[0].autostop == Autostop(idle_minutes=0)
+    assert "as soon as it is idle" in task.warnings[0]
 
 
 @pytest.mark.parametrize(
