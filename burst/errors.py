@@ -146,15 +146,17 @@ class SetupError(BurstError):
     exit_code = 9
 
 
-def together(errors: Iterable[BurstError]) -> SetupError:
-    """Return one error that says all that some do, what two of them say once."""
-    errors = tuple({error.message: error for error in errors}.values())
-    hints = dict.fromkeys(error.hint for error in errors if error.hint)
-    words = "; ".join(error.message for error in errors)
-    return SetupError(words, hint="; ".join(hints) or None)
-
-
 class LeftoverError(BurstError):
     """The run is over and something of it is still alive."""
 
     exit_code = 10
+
+
+def together(errors: Iterable[BurstError]) -> BurstError:
+    """Return one error that says all that some do, each thing once; one alone as it is."""
+    errors = tuple({error.message: error for error in errors}.values())
+    if len(errors) == 1:
+        return errors[0]
+    hints = dict.fromkeys(error.hint for error in errors if error.hint)
+    words = "; ".join(error.message for error in errors)
+    return SetupError(words, hint="; ".join(hints) or None)

@@ -54,7 +54,7 @@ def offers(task: Task) -> tuple[Offer, ...]:
     rented, unusable = _rented_offers(task)
     found = (*here, *rented)
     if unusable and not own and not candidates(task, found):
-        raise unusable[0] if len(unusable) == 1 else together(unusable)
+        raise together(unusable)
     for error in unusable:
         log.warning("left out: %s (%s)", error.message, error.hint)
     return found

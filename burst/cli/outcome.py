@@ -19,8 +19,6 @@ from burst.errors import BurstError, SpecError
 
 Misuse: Any = typer.BadParameter.__base__  # of the command line; typer has no public name for it
 DEFECT = "error: this is a defect in burst; please report it with the lines above\n"
-
-
 SIGPIPE_ENDED = 141  # as a shell reports it of other programs
 
 

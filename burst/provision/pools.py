@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from burst.cost.placement import Place
 from burst.errors import TransientError
 from burst.ports import NodeRequest, NodeView, Provisioner
+from burst.task_specs.infra import AS_THEY_ARE
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 def kind_of(pool: str) -> str:
     """Return the kind of a pool: local, ssh, slurm, or cloud (SkyPilot's)."""
     first = pool.partition("/")[0]
-    return first if first in {"local", "ssh", "slurm"} else "cloud"
+    return first if first in AS_THEY_ARE else "cloud"
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from burst.cost.quotes import (
     Quote,
 )
 from burst.errors import BurstError, SetupError, TransientError, UsageError, installing, together
-from burst.ports import Clock, NodeRequest
+from burst.ports import Clock
 from burst.provision import ends
 from burst.provision.alibaba.settings import Settings
 from burst.provision.k8s import contexts, pod
@@ -68,6 +68,7 @@ NO_CLOUD = "SkyPilot has no cloud enabled"
 DUMB = "see whether its server answers: sky api info; start it anew: sky api stop"
 ClusterState = Literal["starting", "up", "broken"]
 held = False  # no machine waits for its agent; see burst.provision.rented.Clusters
+end_command = ends.end_command
 
 
 def prepare(home: Path) -> None:
@@ -202,7 +203,7 @@ def _rentable(enabled: list[str]) -> tuple[list[str], Mapping[str, SetupError]]:
     return [name for name in enabled if name not in lame], lame
 
 
-def _unusable(named: set[str], lame: Mapping[str, SetupError]) -> SetupError:
+def _unusable(named: set[str], lame: Mapping[str, SetupError]) -> BurstError:
     """Return why nothing can be rented at some clouds, or at any if none is named."""
     errors = [lame[name] for name in sorted(named or lame) if name in lame]
     others = sorted(named - lame.keys())
@@ -462,11 +463,6 @@ def login(name: str, keys: Path) -> Login:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def end_command(request: NodeRequest) -> str:
-    """See burst.provision.ends."""
-    return ends.end_command(request)
 
 
 def machine_env(name: str) -> Mapping[str, str]:

@@ -10,10 +10,10 @@ import pytest
 
 from burst import plan_wiring, pool_wiring
 from burst.cost.offers import Offer
-from burst.cost.quotes import UNROUNDED, Quote
 from burst.errors import SetupError, UsageError
 from burst.provision import hosts, skypilot
 from burst.provision.k8s import needs
+from burst.provision.own import quote
 from burst.task_specs.model import Accelerators
 from burst.task_specs.parse import parse
 
@@ -43,9 +43,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offer(pool: str) -> Offer:
-    quote = Quote(
-        usd_per_hour=Decimal(1), source="t", observed_at=datetime.now(UTC), billing=UNROUNDED
-    )
     return Offer(
         pool=pool,
         region="",
@@ -55,7 +52,7 @@ def offer(pool: str) -> Offer:
         memory_gb=64.0,
         accelerators=Accelerators(kind="H100", count=1),
         spot=False,
-        quote=quote,
+        quote=quote(Decimal(1), "t", datetime.now(UTC)),
     )
 
 
